@@ -1,0 +1,3 @@
+//! Measures what the README claims.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The node and the configuration of `holdline-mediagate`.

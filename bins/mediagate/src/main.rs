@@ -1,0 +1,3 @@
+//! The program `holdline-mediagate`.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The program `holdline-rm`.
+
+fn main() {}

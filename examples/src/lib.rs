@@ -1,0 +1,1 @@
+//! The examples are in the folder of this name.
