@@ -1,0 +1,63 @@
+//! Frame payloads that are serde structs.
+//!
+//! The only file that names `bincode`, at version 2.0.1 exactly: little
+//! endian, variable-length integers. It has no defaults for missing fields, so
+//! a changed struct is a new frame kind and never an edited one.
+
+use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
+use bincode::error::DecodeError as Inner;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::frame::PAYLOAD_MAX;
+
+type Config = Configuration<LittleEndian, Varint, Limit<PAYLOAD_MAX>>;
+
+const CONFIG: Config = standard().with_limit::<PAYLOAD_MAX>();
+
+/// Why a payload is not the value it should be. The peer is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// More bytes than any frame may have, or a length inside that claims so.
+    #[error("longer than a frame can be")]
+    TooLong,
+    /// The bytes end before the value does.
+    #[error("ends early")]
+    Short,
+    /// The value ends before the bytes do.
+    #[error("bytes left over")]
+    Trailing,
+    /// A tag, a boolean or a text that cannot be.
+    #[error("malformed")]
+    Malformed,
+}
+
+/// Returns `value` as bytes.
+///
+/// # Panics
+/// When the type cannot be encoded at all (a map of unknown length), which
+/// every golden file shows.
+pub fn encode<T: Serialize>(value: &T) -> Bytes {
+    let bytes =
+        bincode::serde::encode_to_vec(value, CONFIG).expect("a frame's type can be encoded");
+    Bytes::from(bytes)
+}
+
+/// Reads a value that takes all of `bytes`.
+///
+/// # Errors
+/// When the bytes are not exactly one value, or claim to be longer than a frame.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    if PAYLOAD_MAX < bytes.len() {
+        return Err(DecodeError::TooLong);
+    }
+    match bincode::serde::decode_from_slice(bytes, CONFIG) {
+        Ok((value, used)) if used == bytes.len() => Ok(value),
+        Ok(_) => Err(DecodeError::Trailing),
+        Err(Inner::LimitExceeded) => Err(DecodeError::TooLong),
+        Err(Inner::UnexpectedEnd { .. }) => Err(DecodeError::Short),
+        Err(_) => Err(DecodeError::Malformed),
+    }
+}

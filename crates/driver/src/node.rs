@@ -1,0 +1,237 @@
+//! What a process runs: one value that is told what happened and asked what
+//! to do, by `run` with real sockets and by `sim`
+//! with none.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::task::Waker;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::metrics::Metrics;
+
+/// A process of a cluster; unique in it, given by the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A datagram socket, named by the node that asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(pub u32);
+
+/// Which of the connections to a peer a frame takes.
+///
+/// Each class has its own connection and queue, so that no beat and no vote
+/// waits behind calls, and no call behind a copy of all records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Elections, deaths, slot maps, hand-over: few, small, first.
+    Control,
+    /// Messages and commands of calls.
+    Calls,
+    /// Records and everything that may wait.
+    Bulk,
+}
+
+/// What a node learns when it is made.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Feeds every random choice of the node; differs per start.
+    pub seed: u64,
+    /// The first `now`.
+    pub instant: Instant,
+    /// Wall-clock time at `instant`, in milliseconds since 1970.
+    ///
+    /// Later wall-clock times are counted from this pair, so a jump of the
+    /// clock shows only after a restart.
+    pub unix_ms: u64,
+    /// Grows with each start of this node.
+    pub boot: u64,
+    /// Whether the protocol thread runs in a real-time class.
+    pub realtime: bool,
+    /// Makes the loop deliver [`Input::Woken`]; may be called by any thread.
+    pub waker: Waker,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The socket is open; `local` has the port that the system chose if the
+    /// node asked for port 0.
+    Bound {
+        /// The socket of the [`Output::Bind`].
+        socket: SocketId,
+        /// Its local address.
+        local: SocketAddr,
+    },
+    /// The socket could not be opened and does not exist.
+    BindFailed {
+        /// The socket of the [`Output::Bind`].
+        socket: SocketId,
+        /// Why.
+        error: BindError,
+    },
+    /// One datagram came.
+    Datagram {
+        /// The socket it came to.
+        socket: SocketId,
+        /// Its source address.
+        from: SocketAddr,
+        /// Its payload, in an allocation of its own.
+        bytes: Bytes,
+    },
+    /// The host of a connected socket's peer answered that nobody listens
+    /// there. Says nothing about which datagram.
+    Refused {
+        /// The connected socket.
+        socket: SocketId,
+    },
+    /// A link can be used. Frames sent before are gone.
+    LinkUp {
+        /// Who is at the other end.
+        peer: NodeId,
+        /// Which of its links.
+        class: Class,
+        /// The peer's boot: a higher one than before is a new process.
+        boot: u64,
+    },
+    /// A link ended. Frames that were not read by the peer are gone; the loop
+    /// dials again by itself.
+    LinkDown {
+        /// Who was at the other end.
+        peer: NodeId,
+        /// Which of its links.
+        class: Class,
+    },
+    /// One frame came over a link.
+    Frame {
+        /// Who sent it.
+        peer: NodeId,
+        /// Over which link.
+        class: Class,
+        /// What the payload is.
+        kind: u16,
+        /// The payload, in an allocation of its own.
+        payload: Bytes,
+    },
+    /// The oldest frame queued for a peer is more than 100 ms old (`on`), or
+    /// the queue has emptied again (`!on`). A link that ends takes its
+    /// congestion with it, without a word.
+    Congested {
+        /// Whose queue.
+        peer: NodeId,
+        /// Which of its links.
+        class: Class,
+        /// Whether it is congested now.
+        on: bool,
+    },
+    /// [`Start::waker`] was used, once or several times.
+    Woken,
+    /// The operator wants the process to end once its work has.
+    /// Answered by [`Output::Stop`] when done.
+    Drain,
+    /// The operator changed the configuration file.
+    Reload,
+}
+
+/// Why a socket could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Another socket has this address, or this node has this `SocketId`.
+    #[error("address already in use")]
+    InUse,
+    /// No interface of this host has the address.
+    #[error("address is not on this host")]
+    NotHere,
+    /// The port needs a right that the process has not.
+    #[error("permission denied")]
+    Denied,
+    /// The process or the host is out of file descriptors.
+    #[error("out of file descriptors")]
+    FilesExhausted,
+    /// Anything else, as an errno of the system.
+    #[error("system error {0}")]
+    System(i32),
+}
+
+/// What the loop is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Open a datagram socket. Answered by [`Input::Bound`] or
+    /// [`Input::BindFailed`], not before this call's outputs are drained.
+    Bind {
+        /// The name that the node will use; free until now.
+        socket: SocketId,
+        /// Port 0 lets the system choose.
+        local: SocketAddr,
+        /// Connects the socket: only this peer is heard, and its refusals
+        /// are reported.
+        peer: Option<SocketAddr>,
+    },
+    /// Close a datagram socket. Nothing is heard from it any more.
+    Unbind {
+        /// The socket; one that does not exist is ignored.
+        socket: SocketId,
+    },
+    /// Send one datagram. What the kernel will not take is dropped and counted.
+    Datagram {
+        /// From this socket.
+        socket: SocketId,
+        /// To this address; the peer's own if the socket is connected.
+        to: SocketAddr,
+        /// The payload.
+        bytes: Bytes,
+    },
+    /// Send one frame. Dropped and counted if the link is not up or its
+    /// queue is full.
+    Frame {
+        /// To this node.
+        peer: NodeId,
+        /// Over this link.
+        class: Class,
+        /// What the payload is.
+        kind: u16,
+        /// The payload, at most [`PAYLOAD_MAX`](crate::frame::PAYLOAD_MAX) bytes.
+        payload: Bytes,
+    },
+    /// End the process once everything said before is sent.
+    Stop(StopReason),
+}
+
+/// Why a node wants its process to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// It was told to drain and has.
+    Drained,
+    /// It cannot go on; the text tells an operator why.
+    Failed(String),
+}
+
+/// The one value that a process runs.
+///
+/// The loop drains [`poll_output`](Self::poll_output) after every other call
+/// and then asks [`poll_timeout`](Self::poll_timeout). `now` never goes back.
+pub trait Node {
+    /// Takes in what happened at `now`.
+    fn handle_input(&mut self, now: Instant, input: Input);
+
+    /// Does what is due at `now`; does nothing when nothing is due.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Returns the next thing to do, `None` when nothing is left.
+    fn poll_output(&mut self) -> Option<Output>;
+
+    /// Returns when `handle_timeout` is next needed: after
+    /// `handle_timeout(now)`, later than `now`.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Writes the node's counters and gauges; called about once a second.
+    fn metrics(&self, out: &mut Metrics);
+}
