@@ -1,2 +1,1 @@
 #![doc = include_str!("../README.md")]
-
