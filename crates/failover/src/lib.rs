@@ -3,6 +3,8 @@
 
 mod flow;
 mod identity;
+pub mod slots;
 
 pub use flow::{Flow, Transport};
 pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
+pub use slots::{Epoch, Slot, SlotMap};
