@@ -24,7 +24,7 @@ pub struct Slot(pub u8);
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub struct Epoch(pub u64);
+pub struct Epoch(pub u32);
 
 /// Who answers for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -342,7 +342,7 @@ mod tests {
         );
     }
 
-    fn reign(owner: u16, epoch: u64) -> Reign {
+    fn reign(owner: u16, epoch: u32) -> Reign {
         Reign { owner: NodeId(owner), standby: None, epoch: Epoch(epoch) }
     }
 
