@@ -1,6 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod config;
 pub mod frame;
+mod io;
 
-pub use failover::{Flow, Transport};
+pub use config::{Config, Route};
+pub use failover::{Flow, Latched, Place, Transport};
+pub use io::{
+    Cause, Detail, Event, Input, Listener, MediaCall, MediaCommand, MediaEvent, MediaLeg,
+    NotPlaced, Output, Wanted,
+};

@@ -8,3 +8,8 @@ pub mod slots;
 pub use flow::{Flow, Transport};
 pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
 pub use slots::{Epoch, Slot, SlotMap};
+mod place;
+
+pub use flow::{Flow, Transport};
+pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
+pub use place::{Latched, Place};

@@ -1,0 +1,58 @@
+//! What an operator decides about calls and registrations.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Settings of a [`crate::B2b`]; `Default` has the values for a WAN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Tried in this order for what is not a registered user; the first match wins.
+    pub routes: Vec<Route>,
+    /// How long a callee may ring before the call ends with 408.
+    pub ring: Duration,
+    /// How long a call may last after its answer.
+    pub call: Duration,
+    /// The shortest registration in seconds; a shorter one is answered 423.
+    pub expires_min: u32,
+    /// The longest registration in seconds; a longer one is cut to it.
+    pub expires_max: u32,
+    /// The registration of a phone that asks for no time, in seconds.
+    pub expires_default: u32,
+    /// Calls at one time; a further one is refused with 503.
+    pub calls_max: usize,
+    /// Addresses of record with a binding at one time.
+    pub aors_max: usize,
+    /// Contacts of one address of record.
+    pub contacts_max: usize,
+    /// Media-move INVITEs that are open at one time, over all peers.
+    pub moves_max: usize,
+    /// RFC 3261 timer T1.
+    pub t1: Duration,
+}
+
+/// Where calls to some addresses go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The first bytes of the user part; empty matches everything.
+    pub prefix: Vec<u8>,
+    /// Tried in this order: the next one when one answers 503 or nothing.
+    pub targets: Vec<SocketAddr>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            routes: Vec::new(),
+            ring: Duration::from_secs(180),
+            call: Duration::from_secs(12 * 3600),
+            expires_min: 60,
+            expires_max: 3600,
+            expires_default: 3600,
+            calls_max: 50_000,
+            aors_max: 100_000,
+            contacts_max: 8,
+            moves_max: 4_000,
+            t1: Duration::from_millis(500),
+        }
+    }
+}
