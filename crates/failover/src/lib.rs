@@ -3,13 +3,10 @@
 
 mod flow;
 mod identity;
+mod place;
 pub mod slots;
 
 pub use flow::{Flow, Transport};
 pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
-pub use slots::{Epoch, Slot, SlotMap};
-mod place;
-
-pub use flow::{Flow, Transport};
-pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
 pub use place::{Latched, Place};
+pub use slots::{Epoch, Slot, SlotMap};
