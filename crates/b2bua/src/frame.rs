@@ -4,13 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::{Bytes, BytesMut};
-use failover::{Boot, Flow, NodeId, Transport};
+use failover::{Boot, Epoch, Flow, NodeId, Slot, Transport};
 
 /// A message that a peer sent, on its way from a gate to the owner of its slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SipIn {
     /// The slot the gate found for it.
-    pub slot: u8,
+    pub slot: Slot,
     /// How many nodes passed it on before; a message is passed on once.
     pub hops: u8,
     /// Where it came from.
@@ -23,9 +23,9 @@ pub struct SipIn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SipOut {
     /// The slot of the call or binding it belongs to.
-    pub slot: u8,
+    pub slot: Slot,
     /// The epoch in which the sender owns the slot; a gate refuses an older one.
-    pub epoch: u32,
+    pub epoch: Epoch,
     /// Where it goes.
     pub flow: Flow,
     /// The message.
@@ -44,7 +44,7 @@ impl SipIn {
     /// Writes the frame's payload; the message is copied once.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(2 + FLOW_LEN_MAX + self.bytes.len());
-        out.extend_from_slice(&[self.slot, self.hops]);
+        out.extend_from_slice(&[self.slot.0, self.hops]);
         put_flow(&mut out, &self.flow);
         out.extend_from_slice(&self.bytes);
         out.freeze()
@@ -57,7 +57,7 @@ impl SipIn {
         let flow = take_flow(&mut reader)?;
         let header_len = payload.len() - reader.0.len();
         let bytes = payload.split_off(header_len);
-        Ok(Self { slot, hops, flow, bytes })
+        Ok(Self { slot: Slot(slot), hops, flow, bytes })
     }
 }
 
@@ -68,8 +68,8 @@ impl SipOut {
     /// Writes the frame's payload; the message is copied once.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(5 + FLOW_LEN_MAX + self.bytes.len());
-        out.extend_from_slice(&[self.slot]);
-        out.extend_from_slice(&self.epoch.to_be_bytes());
+        out.extend_from_slice(&[self.slot.0]);
+        out.extend_from_slice(&self.epoch.0.to_be_bytes());
         put_flow(&mut out, &self.flow);
         out.extend_from_slice(&self.bytes);
         out.freeze()
@@ -79,11 +79,11 @@ impl SipOut {
     pub fn decode(mut payload: Bytes) -> Result<Self, FrameError> {
         let mut reader = Reader(&payload);
         let [slot] = reader.take()?;
-        let epoch = u32::from_be_bytes(reader.take()?);
+        let epoch = Epoch(u32::from_be_bytes(reader.take()?));
         let flow = take_flow(&mut reader)?;
         let header_len = payload.len() - reader.0.len();
         let bytes = payload.split_off(header_len);
-        Ok(Self { slot, epoch, flow, bytes })
+        Ok(Self { slot: Slot(slot), epoch, flow, bytes })
     }
 }
 
@@ -151,8 +151,9 @@ mod tests {
     fn both_frames_come_back_as_they_went() {
         for remote in ["192.0.2.7:5060", "[2001:db8::7]:5061"] {
             let flow = flow(remote);
-            let coming = SipIn { slot: 0xa7, hops: 1, flow, bytes: Bytes::from_static(b"OPTIONS") };
-            let going = SipOut { slot: 0, epoch: 77, flow, bytes: Bytes::new() };
+            let coming =
+                SipIn { slot: Slot(0xa7), hops: 1, flow, bytes: Bytes::from_static(b"OPTIONS") };
+            let going = SipOut { slot: Slot(0), epoch: Epoch(77), flow, bytes: Bytes::new() };
             assert_eq!(SipIn::decode(coming.encode()), Ok(coming));
             assert_eq!(SipOut::decode(going.encode()), Ok(going));
         }
@@ -160,8 +161,12 @@ mod tests {
 
     #[test]
     fn a_cut_header_is_refused_at_every_length() {
-        let frame =
-            SipOut { slot: 1, epoch: 2, flow: flow("[2001:db8::7]:5061"), bytes: Bytes::new() };
+        let frame = SipOut {
+            slot: Slot(1),
+            epoch: Epoch(2),
+            flow: flow("[2001:db8::7]:5061"),
+            bytes: Bytes::new(),
+        };
         let payload = frame.encode();
         for len in 0..payload.len() {
             assert_eq!(SipOut::decode(payload.slice(..len)), Err(FrameError));
@@ -171,7 +176,7 @@ mod tests {
     #[test]
     fn the_layout_is_fixed() {
         let frame = SipIn {
-            slot: 0xa7,
+            slot: Slot(0xa7),
             hops: 1,
             flow: flow("192.0.2.7:5060"),
             bytes: Bytes::from_static(b"X"),

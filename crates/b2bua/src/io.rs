@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use failover::{Boot, CallId, Latched, NodeId, Place, Transport, UnixMs};
+use failover::{Boot, CallId, Epoch, Latched, NodeId, Place, Slot, Transport, UnixMs};
 
 use crate::frame::{SipIn, SipOut};
 
@@ -29,9 +29,9 @@ pub enum Input {
     /// From now on this b2b owns the slot in this epoch.
     Owned {
         /// The slot.
-        slot: u8,
+        slot: Slot,
         /// Stands in every [`SipOut`] and media command of the slot.
-        epoch: u32,
+        epoch: Epoch,
     },
     /// The answer to [`Output::Place`]. A place that the call no longer needs comes back as
     /// [`Output::Freed`].
@@ -98,7 +98,7 @@ pub enum MediaEvent {
         /// The call.
         call: CallId,
         /// The epoch of the command.
-        epoch: u32,
+        epoch: Epoch,
         /// 0 is the caller's, 1 the callee's.
         leg: usize,
     },
@@ -107,7 +107,7 @@ pub enum MediaEvent {
         /// The call.
         call: CallId,
         /// The epoch in which the leg is open.
-        epoch: u32,
+        epoch: Epoch,
         /// 0 is the caller's, 1 the callee's.
         leg: usize,
         /// What was locked.
@@ -118,7 +118,7 @@ pub enum MediaEvent {
         /// The call.
         call: CallId,
         /// The epoch in which the leg is open.
-        epoch: u32,
+        epoch: Epoch,
         /// 0 is the caller's, 1 the callee's.
         leg: usize,
     },
@@ -178,7 +178,7 @@ pub enum MediaCommand {
         /// The call.
         call: CallId,
         /// Obeyed unless a higher one was seen.
-        epoch: u32,
+        epoch: Epoch,
     },
 }
 
@@ -188,7 +188,7 @@ pub struct MediaCall {
     /// The call.
     pub call: CallId,
     /// Obeyed unless a higher one was seen.
-    pub epoch: u32,
+    pub epoch: Epoch,
     /// Caller and callee.
     pub legs: [MediaLeg; 2],
 }

@@ -6,7 +6,7 @@ pub mod frame;
 mod io;
 
 pub use config::{Config, Route};
-pub use failover::{Flow, Latched, Place, Transport};
+pub use failover::{Epoch, Flow, Latched, Place, Slot, Transport};
 pub use io::{
     Cause, Detail, Event, Input, Listener, MediaCall, MediaCommand, MediaEvent, MediaLeg,
     NotPlaced, Output, Wanted,
