@@ -4,6 +4,7 @@
 mod config;
 pub mod frame;
 mod io;
+pub mod slot;
 
 pub use config::{Config, Route};
 pub use failover::{Epoch, Flow, Latched, Place, Slot, Transport};
