@@ -3,6 +3,8 @@
 
 mod flow;
 mod identity;
+pub mod moves;
+pub mod pacing;
 mod place;
 pub mod slots;
 
