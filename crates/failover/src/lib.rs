@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod detector;
 mod flow;
 mod identity;
 pub mod moves;
