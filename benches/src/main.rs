@@ -1,3 +1,44 @@
-//! Measures what the README claims.
+//! Measures what the README claims, beside the programs it is compared with.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and waits")]
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "figures of a benchmark are rounded when shown"
+)]
 
-fn main() {}
+mod audio;
+mod child;
+mod counters;
+mod forward;
+mod ng;
+mod peers;
+mod procfs;
+mod relay;
+mod report;
+
+use anyhow::Context as _;
+use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Measures what the README claims, beside the programs it is compared with.
+#[derive(Debug, Parser)]
+enum Args {
+    /// Audio through our media gateway, rtpengine and a bare forwarder.
+    Relay(relay::Args),
+    /// The bare forwarder; started by `relay`.
+    #[command(hide = true)]
+    Forward(forward::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse() {
+        Args::Relay(args) => relay::run(&args),
+        Args::Forward(args) => forward::run(&args),
+    }
+}
+
+/// Allows this process as many open files as it may have at all.
+fn raise_file_limit() -> anyhow::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("cannot raise the file limit")
+}

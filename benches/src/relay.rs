@@ -1,0 +1,315 @@
+//! `relay`: calls of G.711 audio through our gateway, rtpengine and a bare forwarder.
+
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::audio::{Audio, PACKET_LEN, PHASES, Phone, RATE, Tally};
+use crate::child::Child;
+use crate::counters::{Counters, Counts};
+use crate::forward::{SOCKETS, at, loopback};
+use crate::peers::{self, Scratch};
+use crate::procfs;
+use crate::report::{self, Table, Target, number};
+
+const RELAY: SocketAddrV4 = SocketAddrV4::new(loopback(1, 1), 10000);
+const CALLER: SocketAddrV4 = SocketAddrV4::new(loopback(1, 2), 20000);
+const CALLEE: SocketAddrV4 = SocketAddrV4::new(loopback(1, 3), 20000);
+
+const WARM: usize = 0;
+const MEASURED: usize = 1;
+const COUNTED: usize = 2;
+const _: () = assert!(COUNTED < PHASES, "every phase has a tally");
+
+/// What to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Two-way calls at once.
+    #[arg(long, default_value_t = 500)]
+    calls: u16,
+    /// Seconds of each slice.
+    #[arg(long, default_value_t = 6.0)]
+    seconds: f64,
+    /// Slices of each relay.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Lets relays and generator run on any core.
+    #[arg(long)]
+    unpinned: bool,
+    /// Prints one JSON object on standard output, the table on standard error.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Rtpengine,
+    Forwarder,
+    ConnectedForwarder,
+}
+
+const KINDS: [Kind; 3] = [Kind::Rtpengine, Kind::Forwarder, Kind::ConnectedForwarder];
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rtpengine => "rtpengine",
+            Self::Forwarder => "bare forwarder",
+            Self::ConnectedForwarder => "bare forwarder, connected",
+        }
+    }
+}
+
+/// The sum of a relay's slices.
+#[derive(Debug, Default)]
+struct Sum {
+    tally: Tally,
+    cpu: Duration,
+    wake_ups: u64,
+    counts: Option<Counts>,
+    counted_packets: f64,
+    memory_per_call: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    relay: Kind,
+    packets: u64,
+    cpu_seconds_per_million_packets: f64,
+    ratio_to_rtpengine: Option<f64>,
+    ratio_to_forwarder: Option<f64>,
+    syscalls_per_packet: Option<f64>,
+    wake_ups_per_packet: f64,
+    allocations_per_packet: Option<f64>,
+    loss_percent: f64,
+    latency_p50_ms: f64,
+    latency_p99_ms: f64,
+    memory_per_call_bytes: f64,
+    generator_late_percent: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    how: &'static str,
+    calls: u16,
+    packet_len: usize,
+    seconds: f64,
+    rounds: usize,
+    pinned: bool,
+    relays: Vec<Row>,
+    targets: Vec<Target>,
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::raise_file_limit()?;
+    let mut scratch = Scratch::new()?;
+    let counters = Counters::new();
+    let mut sums: Vec<Sum> = KINDS.iter().map(|_| Sum::default()).collect();
+    for round in 0..args.rounds {
+        let mut order: Vec<usize> = (0..KINDS.len()).collect();
+        // Forth and back, so that a machine that slows down slows all alike.
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let kind = KINDS[index];
+            report::progress(format_args!("round {}: {}", round + 1, kind.name()));
+            let slice = slice(kind, args, &counters, scratch.path(), &mut sums[index]);
+            slice.with_context(|| {
+                scratch.keep();
+                format!("{}, logs in {}", kind.name(), scratch.path().display())
+            })?;
+        }
+    }
+    let report = summary(args, &sums);
+    report::finish(args.json, &tables(&report), &report)
+}
+
+fn slice(
+    kind: Kind,
+    args: &Args,
+    counters: &Counters,
+    folder: &Path,
+    sum: &mut Sum,
+) -> anyhow::Result<()> {
+    let (mut child, phones, memory_before) = start(kind, args, folder)?;
+    let pids = child.family();
+    let memory = procfs::memory(&pids).saturating_sub(memory_before);
+    let audio = Audio::start(&phones, (!args.unpinned).then_some(1))?;
+    audio.phase(WARM);
+    std::thread::sleep(Duration::from_secs(1));
+
+    let (cpu, wake_ups) = (procfs::cpu(&pids), procfs::wake_ups(&pids));
+    audio.phase(MEASURED);
+    std::thread::sleep(Duration::from_secs_f64(args.seconds));
+    audio.phase(COUNTED);
+    sum.cpu += procfs::cpu(&pids).saturating_sub(cpu);
+    sum.wake_ups += procfs::wake_ups(&pids).saturating_sub(wake_ups);
+
+    if counters.any() && sum.counts.is_none() {
+        let time = Duration::from_secs(2);
+        sum.counts = Some(counters.count(&pids, time, folder)?);
+        sum.counted_packets = time.as_secs_f64() * RATE as f64 * phones.len() as f64;
+    }
+    let tallies = audio.stop()?;
+    child.check()?;
+    sum.tally.add(&tallies[MEASURED]);
+    sum.memory_per_call += memory as f64 / f64::from(args.calls) / args.rounds as f64;
+    Ok(())
+}
+
+/// Starts a relay and its calls; returns the memory it had before them.
+fn start(kind: Kind, args: &Args, folder: &Path) -> anyhow::Result<(Child, Vec<Phone>, u64)> {
+    let core = (!args.unpinned).then_some(0);
+    match kind {
+        Kind::Rtpengine => {
+            let threads = if args.unpinned { 2 } else { 1 };
+            let (child, mut client) = peers::rtpengine(folder, threads, core)?;
+            let before = procfs::memory(&child.family());
+            let phones = phones(args.calls, |call, caller, callee| {
+                client.call(usize::from(call), caller, callee)
+            })?;
+            Ok((child, phones, before))
+        }
+        Kind::Forwarder | Kind::ConnectedForwarder => {
+            let child = forwarder(args.calls, kind == Kind::ConnectedForwarder, folder, core)?;
+            let phones = phones(args.calls, |call, _, _| {
+                Ok((at(RELAY, call, 0).port(), at(RELAY, call, 2).port()))
+            })?;
+            Ok((child, phones, 0))
+        }
+    }
+}
+
+fn phones(
+    calls: u16,
+    mut set_up: impl FnMut(u16, SocketAddrV4, SocketAddrV4) -> anyhow::Result<(u16, u16)>,
+) -> anyhow::Result<Vec<Phone>> {
+    let mut phones = Vec::new();
+    for call in 0..calls {
+        let (caller, callee) = (at(CALLER, call, 0), at(CALLEE, call, 0));
+        let (to_caller, to_callee) = set_up(call, caller, callee)?;
+        let relay = |port| SocketAddrV4::new(*RELAY.ip(), port);
+        phones.push(Phone { own: caller, relay: relay(to_caller) });
+        phones.push(Phone { own: callee, relay: relay(to_callee) });
+    }
+    Ok(phones)
+}
+
+fn forwarder(
+    calls: u16,
+    connected: bool,
+    folder: &Path,
+    core: Option<usize>,
+) -> anyhow::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("forward").arg("--listen").arg(RELAY.to_string());
+    command.arg("--caller").arg(CALLER.to_string()).arg("--callee").arg(CALLEE.to_string());
+    command.arg("--calls").arg(calls.to_string());
+    if connected {
+        command.arg("--connected");
+    }
+    let mut child = Child::start("forwarder", &mut command, folder, core)?;
+    let until = Instant::now() + Duration::from_secs(5);
+    while std::fs::read(child.log())?.is_empty() {
+        child.check()?;
+        anyhow::ensure!(Instant::now() < until, "the forwarder does not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(child)
+}
+
+fn summary(args: &Args, sums: &[Sum]) -> Report {
+    let cost = |kind: Kind| {
+        let index = KINDS.iter().position(|other| *other == kind)?;
+        let sum = &sums[index];
+        Some(sum.cpu.as_secs_f64() / (sum.tally.received as f64 / 1e6))
+    };
+    let rows: Vec<Row> = KINDS
+        .iter()
+        .zip(sums)
+        .map(|(kind, sum)| {
+            let packets = sum.tally.received as f64;
+            let own = sum.cpu.as_secs_f64() / (packets / 1e6);
+            let per_packet = |count: Option<u64>| Some(count? as f64 / sum.counted_packets);
+            let counts = sum.counts.unwrap_or_default();
+            Row {
+                relay: *kind,
+                packets: sum.tally.received,
+                cpu_seconds_per_million_packets: own,
+                ratio_to_rtpengine: cost(Kind::Rtpengine).map(|cost| own / cost),
+                ratio_to_forwarder: cost(Kind::Forwarder).map(|cost| own / cost),
+                syscalls_per_packet: per_packet(counts.syscalls),
+                wake_ups_per_packet: sum.wake_ups as f64 / packets,
+                allocations_per_packet: per_packet(counts.allocations),
+                loss_percent: sum.tally.loss_percent(),
+                latency_p50_ms: sum.tally.latency(0.5),
+                latency_p99_ms: sum.tally.latency(0.99),
+                memory_per_call_bytes: sum.memory_per_call,
+                generator_late_percent: 100.0 * sum.tally.late as f64 / sum.tally.sent as f64,
+            }
+        })
+        .collect();
+    Report {
+        how: "relay",
+        calls: args.calls,
+        packet_len: PACKET_LEN,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        pinned: !args.unpinned,
+        relays: rows,
+        targets: Vec::new(),
+    }
+}
+
+fn tables(report: &Report) -> [Table; 2] {
+    let title = format!(
+        "{} two-way calls of G.711, {} bytes each 20 ms ({} packets/s, {} sockets in the relay), \
+         {} slices of {} s each{}",
+        report.calls,
+        report.packet_len,
+        u64::from(report.calls) * 2 * RATE,
+        report.calls * SOCKETS,
+        report.rounds,
+        report.seconds,
+        if report.pinned { "; relay on core 0, phones on core 1" } else { "" },
+    );
+    let heads = [
+        "",
+        "CPU s/M packets",
+        "/rtpengine",
+        "/forwarder",
+        "syscalls/p",
+        "wake-ups/p",
+        "allocs/p",
+        "loss %",
+        "p50 ms",
+        "p99 ms",
+        "kB/call",
+        "late %",
+    ];
+    let mut table = Table::new(title, &heads);
+    for row in &report.relays {
+        table.row(vec![
+            row.relay.name().to_owned(),
+            number(Some(row.cpu_seconds_per_million_packets), 2),
+            number(row.ratio_to_rtpengine, 2),
+            number(row.ratio_to_forwarder, 2),
+            number(row.syscalls_per_packet, 2),
+            number(Some(row.wake_ups_per_packet), 3),
+            number(row.allocations_per_packet, 3),
+            number(Some(row.loss_percent), 3),
+            number(Some(row.latency_p50_ms), 2),
+            number(Some(row.latency_p99_ms), 2),
+            number(Some(row.memory_per_call_bytes / 1000.0), 1),
+            number(Some(row.generator_late_percent), 2),
+        ]);
+    }
+    [table, report::targets(&report.targets)]
+}

@@ -1,0 +1,141 @@
+//! Tables for people, one JSON object for programs.
+
+use std::fmt;
+use std::io::Write as _;
+
+use serde::Serialize;
+
+/// A table whose first column is text and whose others are figures.
+#[derive(Debug)]
+pub(crate) struct Table {
+    title: String,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Starts a table under `title` with these column heads.
+    pub(crate) fn new(title: String, heads: &[&str]) -> Self {
+        Self { title, rows: vec![heads.iter().map(|head| (*head).to_owned()).collect()] }
+    }
+
+    /// Appends a row.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                let cells = self.rows.iter().filter_map(|row| row.get(column));
+                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        for row in &self.rows {
+            let mut line = String::from(" ");
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let width = *width;
+                line += &if column == 0 {
+                    format!(" {cell:<width$}")
+                } else {
+                    format!("  {cell:>width$}")
+                };
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that was promised, and whether it was kept.
+#[derive(Debug, Serialize)]
+pub(crate) struct Target {
+    name: String,
+    limit: f64,
+    value: Option<f64>,
+    met: Option<bool>,
+}
+
+impl Target {
+    /// `value` must not pass `limit`; `None` is a value that could not be measured.
+    pub(crate) fn at_most(name: impl Into<String>, limit: f64, value: Option<f64>) -> Self {
+        Self { name: name.into(), limit, value, met: value.map(|value| value <= limit) }
+    }
+
+    /// `value` must reach `limit`.
+    pub(crate) fn at_least(name: impl Into<String>, limit: f64, value: Option<f64>) -> Self {
+        Self { name: name.into(), limit, value, met: value.map(|value| limit <= value) }
+    }
+
+    /// Returns whether it was measured and missed.
+    pub(crate) fn missed(&self) -> bool {
+        self.met == Some(false)
+    }
+}
+
+/// Shows targets as a table.
+pub(crate) fn targets(targets: &[Target]) -> Table {
+    let mut table = Table::new("targets".to_owned(), &["", "limit", "measured", ""]);
+    for target in targets {
+        let verdict = match target.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "not measured",
+        };
+        table.row(vec![
+            target.name.clone(),
+            number(Some(target.limit), 2),
+            number(target.value, 2),
+            verdict.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// Formats a figure, or a dash where there is none.
+pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// Tells what is being done, on standard error.
+pub(crate) fn progress(what: impl fmt::Display) {
+    // A closed standard error is no reason to stop measuring.
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// Prints the tables to standard output; or, for `json`, the tables to
+/// standard error and `value` as one object to standard output.
+pub(crate) fn finish(json: bool, tables: &[Table], value: &impl Serialize) -> anyhow::Result<()> {
+    let tables: Vec<String> = tables.iter().map(ToString::to_string).collect();
+    let text = tables.join("\n");
+    if json {
+        progress(text);
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(value)?)?;
+    } else {
+        write!(std::io::stdout(), "{text}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_under_their_heads() {
+        let mut table = Table::new("title".to_owned(), &["", "ms"]);
+        table.row(vec!["a long name".to_owned(), "1.25".to_owned()]);
+
+        assert_eq!(table.to_string(), "title\n                 ms\n  a long name  1.25\n");
+    }
+
+    #[test]
+    fn a_target_that_was_not_measured_is_neither_met_nor_missed() {
+        assert!(!Target::at_most("x", 1.0, None).missed());
+        assert!(Target::at_most("x", 1.0, Some(1.5)).missed());
+        assert!(Target::at_least("x", 1.0, Some(0.5)).missed());
+    }
+}
