@@ -7,6 +7,7 @@
 )]
 
 mod audio;
+mod calls;
 mod child;
 mod counters;
 mod forward;
@@ -15,6 +16,7 @@ mod peers;
 mod procfs;
 mod relay;
 mod report;
+mod sipp;
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -23,6 +25,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// Measures what the README claims, beside the programs it is compared with.
 #[derive(Debug, Parser)]
 enum Args {
+    /// Whole calls through `rm` and its gateway, and through Kamailio and rtpengine.
+    Calls(calls::Args),
     /// Audio through our media gateway, rtpengine and a bare forwarder.
     Relay(relay::Args),
     /// The bare forwarder; started by `relay`.
@@ -32,6 +36,7 @@ enum Args {
 
 fn main() -> anyhow::Result<()> {
     match Args::parse() {
+        Args::Calls(args) => calls::run(&args),
         Args::Relay(args) => relay::run(&args),
         Args::Forward(args) => forward::run(&args),
     }

@@ -1,0 +1,304 @@
+//! `calls`: whole calls through `rm` and its gateway, and through Kamailio and rtpengine.
+
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::child::Child;
+use crate::counters::{Counters, Counts};
+use crate::forward::loopback;
+use crate::peers::{self, Scratch};
+use crate::procfs;
+use crate::report::{self, Table, Target, number};
+use crate::sipp::{self, Caller, Counted, Load};
+
+const PROXY: SocketAddrV4 = SocketAddrV4::new(loopback(2, 1), 5060);
+const CALLER: SocketAddrV4 = SocketAddrV4::new(loopback(2, 2), 5060);
+const CALLEE: SocketAddrV4 = SocketAddrV4::new(loopback(2, 3), 5060);
+
+/// What to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Calls begun in a second; each rate is a run of its own.
+    #[arg(long, value_delimiter = ',', default_values_t = [200, 1000])]
+    rates: Vec<u32>,
+    /// Seconds of each slice.
+    #[arg(long, default_value_t = 10)]
+    seconds: u32,
+    /// Slices of each side at each rate.
+    #[arg(long, default_value_t = 2)]
+    rounds: usize,
+    /// Milliseconds from ACK to BYE.
+    #[arg(long, default_value_t = 1000)]
+    hold: u64,
+    /// Kamailio's children on its one socket.
+    #[arg(long, default_value_t = 4)]
+    children: usize,
+    /// Prints one JSON object on standard output, the table on standard error.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Peers,
+}
+
+const KINDS: [Kind; 1] = [Kind::Peers];
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Peers => "Kamailio + rtpengine",
+        }
+    }
+}
+
+/// The processes that carry the calls.
+#[derive(Debug)]
+struct Side {
+    /// The one that forwards audio stands last.
+    processes: Vec<Child>,
+}
+
+impl Side {
+    fn start(kind: Kind, args: &Args, folder: &Path) -> anyhow::Result<Self> {
+        match kind {
+            Kind::Peers => {
+                let (relay, _) = peers::rtpengine(folder, 2, None)?;
+                let proxy = peers::kamailio(folder, PROXY, CALLEE, args.children, None)?;
+                Ok(Self { processes: vec![proxy, relay] })
+            }
+        }
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.processes.iter_mut().try_for_each(Child::check)
+    }
+
+    fn families(&self) -> Vec<Vec<u32>> {
+        self.processes.iter().map(Child::family).collect()
+    }
+}
+
+/// The sum of a side's slices at one rate.
+#[derive(Debug, Default)]
+struct Sum {
+    counted: Counted,
+    /// Of each process.
+    cpu: Vec<(&'static str, Duration)>,
+    wake_ups: u64,
+    counts: Option<Counts>,
+    counted_calls: f64,
+    memory_per_call: f64,
+    relay_memory_per_call: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    side: Kind,
+    rate: u32,
+    cpu_ms_per_call: f64,
+    ratio_to_peers: Option<f64>,
+    cpu_ms_per_call_of: Vec<(&'static str, f64)>,
+    syscalls_per_call: Option<f64>,
+    wake_ups_per_call: f64,
+    allocations_per_call: Option<f64>,
+    memory_per_standing_call_bytes: f64,
+    relay_memory_per_standing_call_bytes: f64,
+    #[serde(flatten)]
+    counted: Counted,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    how: &'static str,
+    seconds: u32,
+    rounds: usize,
+    hold_ms: u64,
+    rows: Vec<Row>,
+    targets: Vec<Target>,
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::raise_file_limit()?;
+    let mut scratch = Scratch::new()?;
+    let counters = Counters::new();
+    let mut rows = Vec::new();
+    for rate in &args.rates {
+        let mut sums: Vec<Sum> = KINDS.iter().map(|_| Sum::default()).collect();
+        for round in 0..args.rounds {
+            let mut order: Vec<usize> = (0..KINDS.len()).collect();
+            // Forth and back, so that a machine that slows down slows all alike.
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                let kind = KINDS[index];
+                let name = kind.name();
+                report::progress(format_args!("{rate} calls/s, round {}: {name}", round + 1));
+                let slice = slice(kind, *rate, args, &counters, scratch.path(), &mut sums[index]);
+                slice.with_context(|| {
+                    scratch.keep();
+                    format!("{name}, logs in {}", scratch.path().display())
+                })?;
+            }
+        }
+        rows.extend(summary(*rate, &sums));
+    }
+    let report = Report {
+        how: "calls",
+        seconds: args.seconds,
+        rounds: args.rounds,
+        hold_ms: args.hold,
+        targets: Vec::new(),
+        rows,
+    };
+    report::finish(args.json, &tables(args, &report), &report)
+}
+
+fn slice(
+    kind: Kind,
+    rate: u32,
+    args: &Args,
+    counters: &Counters,
+    folder: &Path,
+    sum: &mut Sum,
+) -> anyhow::Result<()> {
+    let hold = Duration::from_millis(args.hold);
+    let mut side = Side::start(kind, args, folder)?;
+    let _callee = sipp::callee(folder, CALLEE, None)?;
+    // The first calls bring in code and memory that all later ones share.
+    let few = Load { rate: 20, calls: 20, hold: Duration::from_millis(100) };
+    let warm = Caller::start(folder, CALLER, PROXY, &few, None)?.finish()?;
+    side.check()?;
+    anyhow::ensure!(warm.failed == 0, "{} of the first {} calls failed", warm.failed, few.calls);
+
+    let load = Load { rate, calls: rate * args.seconds, hold };
+    let families = side.families();
+    let pids: Vec<u32> = families.concat();
+    let relay = families.last().map_or(&[][..], Vec::as_slice);
+    let before = (procfs::memory(&pids), procfs::memory(relay), procfs::wake_ups(&pids));
+    let cpu: Vec<Duration> = families.iter().map(|family| procfs::cpu(family)).collect();
+    let mut caller = Caller::start(folder, CALLER, PROXY, &load, None)?;
+    let (mut most, mut most_relay) = before_memory(before);
+    while caller.runs() {
+        most = most.max(procfs::memory(&pids));
+        most_relay = most_relay.max(procfs::memory(relay));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    sum.counted.add(caller.finish()?);
+    for (index, (process, family)) in side.processes.iter().zip(&families).enumerate() {
+        let used = procfs::cpu(family).saturating_sub(cpu[index]);
+        match sum.cpu.get_mut(index) {
+            Some((_, cpu)) => *cpu += used,
+            None => sum.cpu.push((process.name(), used)),
+        }
+    }
+    sum.wake_ups += procfs::wake_ups(&pids).saturating_sub(before.2);
+    let slices = load.standing() * args.rounds as f64;
+    sum.memory_per_call += most.saturating_sub(before.0) as f64 / slices;
+    sum.relay_memory_per_call += most_relay.saturating_sub(before.1) as f64 / slices;
+    side.check()?;
+
+    if counters.any() && sum.counts.is_none() {
+        let time = Duration::from_secs(2);
+        let load = Load { calls: rate * (5 + u32::try_from(args.hold / 1000)?), ..load };
+        let caller = Caller::start(folder, CALLER, PROXY, &load, None)?;
+        std::thread::sleep(hold + Duration::from_secs(1));
+        sum.counts = Some(counters.count(&pids, time, folder)?);
+        sum.counted_calls = time.as_secs_f64() * f64::from(rate);
+        caller.finish()?;
+    }
+    Ok(())
+}
+
+fn before_memory(before: (u64, u64, u64)) -> (u64, u64) {
+    (before.0, before.1)
+}
+
+fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {
+    let cost = |sum: &Sum| {
+        let cpu: Duration = sum.cpu.iter().map(|(_, cpu)| cpu).sum();
+        cpu.as_secs_f64() * 1000.0 / sum.counted.succeeded as f64
+    };
+    let peers = KINDS.iter().position(|kind| *kind == Kind::Peers).map(|index| cost(&sums[index]));
+    KINDS
+        .iter()
+        .zip(sums)
+        .map(|(kind, sum)| {
+            let calls = sum.counted.succeeded as f64;
+            let counts = sum.counts.unwrap_or_default();
+            let per_call = |count: Option<u64>| Some(count? as f64 / sum.counted_calls);
+            let of = |(name, cpu): &(&'static str, Duration)| {
+                (*name, cpu.as_secs_f64() * 1000.0 / calls)
+            };
+            Row {
+                side: *kind,
+                rate,
+                cpu_ms_per_call: cost(sum),
+                ratio_to_peers: peers.map(|peers| cost(sum) / peers),
+                cpu_ms_per_call_of: sum.cpu.iter().map(of).collect(),
+                syscalls_per_call: per_call(counts.syscalls),
+                wake_ups_per_call: sum.wake_ups as f64 / calls,
+                allocations_per_call: per_call(counts.allocations),
+                memory_per_standing_call_bytes: sum.memory_per_call,
+                relay_memory_per_standing_call_bytes: sum.relay_memory_per_call,
+                counted: sum.counted,
+            }
+        })
+        .collect()
+}
+
+fn tables(args: &Args, report: &Report) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for rate in &args.rates {
+        let title = format!(
+            "{rate} calls/s through SIPp, {} slices of {} s each, {} ms from ACK to BYE",
+            args.rounds, args.seconds, args.hold,
+        );
+        let heads = [
+            "",
+            "CPU ms/call",
+            "/peers",
+            "of which",
+            "syscalls/call",
+            "wake-ups/call",
+            "allocs/call",
+            "kB/call",
+            "relay kB/call",
+            "calls",
+            "failed",
+            "resent",
+        ];
+        let mut table = Table::new(title, &heads);
+        for row in report.rows.iter().filter(|row| row.rate == *rate) {
+            let of: Vec<String> =
+                row.cpu_ms_per_call_of.iter().map(|(name, ms)| format!("{name} {ms:.2}")).collect();
+            table.row(vec![
+                row.side.name().to_owned(),
+                number(Some(row.cpu_ms_per_call), 3),
+                number(row.ratio_to_peers, 2),
+                of.join(", "),
+                number(row.syscalls_per_call, 1),
+                number(Some(row.wake_ups_per_call), 1),
+                number(row.allocations_per_call, 1),
+                number(Some(row.memory_per_standing_call_bytes / 1000.0), 1),
+                number(Some(row.relay_memory_per_standing_call_bytes / 1000.0), 1),
+                row.counted.created.to_string(),
+                row.counted.failed.to_string(),
+                row.counted.retransmitted.to_string(),
+            ]);
+        }
+        tables.push(table);
+    }
+    if !report.targets.is_empty() {
+        tables.push(report::targets(&report.targets));
+    }
+    tables
+}
