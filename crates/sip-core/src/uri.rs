@@ -1,0 +1,327 @@
+//! URIs: `sip`, `sips` and `tel` taken apart, all others kept as they are.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::lex;
+use crate::params::{Malformed, Params};
+
+mod compare;
+
+/// What a URI's scheme says about its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `sip:` (RFC 3261 §19.1).
+    Sip,
+    /// `sips:` (RFC 3261 §19.1).
+    Sips,
+    /// `tel:` (RFC 3966).
+    Tel,
+    /// Any other; the URI is opaque.
+    Other,
+}
+
+/// A URI, read where it stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Uri<'a> {
+    text: &'a [u8],
+    scheme_len: usize,
+    scheme: Scheme,
+    user: Option<&'a [u8]>,
+    password: Option<&'a [u8]>,
+    host: Option<Host<'a>>,
+    port: Option<u16>,
+    params: Params<'a>,
+    headers: Option<&'a [u8]>,
+}
+
+/// A host: a name, an IPv4 address, or an IPv6 reference in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host<'a>(&'a [u8]);
+
+impl<'a> Host<'a> {
+    /// Reads `text`, which is the host and nothing else.
+    ///
+    /// # Errors
+    /// `text` is empty, holds a character that no host has, or brackets around
+    /// what is no IPv6 address.
+    pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
+        match text {
+            [b'[', inner @ .., b']'] => ipv6(inner).map(|_| Self(text)),
+            [] => None,
+            _ => text.iter().all(|&b| lex::is_host_byte(b)).then_some(Self(text)),
+        }
+        .ok_or(Malformed)
+    }
+
+    /// Returns the host as written, an IPv6 reference with its brackets.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Returns the host without brackets.
+    #[must_use]
+    pub const fn name(&self) -> &'a [u8] {
+        match self.0 {
+            [b'[', inner @ .., b']'] => inner,
+            name => name,
+        }
+    }
+
+    /// Returns the address when the host is one.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self.0 {
+            [b'[', inner @ .., b']'] => ipv6(inner).map(IpAddr::V6),
+            name => ipv4(name).map(IpAddr::V4),
+        }
+    }
+
+    /// Splits `host [":" port]` off the front of `text`; white space around
+    /// the colon is taken along (RFC 3261 §25.1 COLON).
+    pub(crate) fn split(text: &'a [u8]) -> Result<(Self, Option<u16>, &'a [u8]), Malformed> {
+        let len = match text.first() {
+            Some(b'[') => memchr::memchr(b']', text).ok_or(Malformed)? + 1,
+            _ => lex::split_while(text, lex::is_host_byte).0.len(),
+        };
+        let (host, rest) = text.split_at(len);
+        let host = Self::parse(host)?;
+        let [b':', after @ ..] = lex::trim_start(rest) else {
+            return Ok((host, None, rest));
+        };
+        let (digits, rest) = lex::split_while(lex::trim_start(after), |b| b.is_ascii_digit());
+        let port = lex::number(digits).and_then(|port| u16::try_from(port).ok());
+        Ok((host, Some(port.ok_or(Malformed)?), rest))
+    }
+}
+
+pub(crate) fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+pub(crate) fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
+    if !text.first()?.is_ascii_digit() {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+impl<'a> Uri<'a> {
+    /// Reads a URI that fills `text`, without brackets or white space.
+    ///
+    /// # Errors
+    /// `text` has no scheme, or a `sip`, `sips` or `tel` URI does not follow
+    /// its grammar.
+    pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
+        let scheme_len = memchr::memchr(b':', text).ok_or(Malformed)?;
+        let scheme = match &text[..scheme_len] {
+            b"sip" => Scheme::Sip,
+            b"sips" => Scheme::Sips,
+            name if name.eq_ignore_ascii_case(b"sip") => Scheme::Sip,
+            name if name.eq_ignore_ascii_case(b"sips") => Scheme::Sips,
+            name if name.eq_ignore_ascii_case(b"tel") => Scheme::Tel,
+            [first, rest @ ..] if first.is_ascii_alphabetic() && rest.iter().all(is_scheme) => {
+                Scheme::Other
+            }
+            _ => return Err(Malformed),
+        };
+        let rest = &text[scheme_len + 1..];
+        if rest.is_empty() || !rest.iter().all(|&b| is_uri_byte(b)) {
+            return Err(Malformed);
+        }
+        let uri = Self {
+            text,
+            scheme_len,
+            scheme,
+            user: None,
+            password: None,
+            host: None,
+            port: None,
+            params: Params::new(&[]),
+            headers: None,
+        };
+        match scheme {
+            Scheme::Sip | Scheme::Sips => uri.with_sip(rest),
+            Scheme::Tel => uri.with_tel(rest),
+            Scheme::Other => Ok(uri),
+        }
+    }
+
+    fn with_sip(mut self, rest: &'a [u8]) -> Result<Self, Malformed> {
+        // Host, parameters and headers hold no `@` unless escaped, while the
+        // user part may hold `;` and `?`: the first `@` ends it.
+        let rest = match memchr::memchr(b'@', rest) {
+            Some(at) => {
+                let user_info = &rest[..at];
+                let (user, password) = match memchr::memchr(b':', user_info) {
+                    Some(colon) => (&user_info[..colon], Some(&user_info[colon + 1..])),
+                    None => (user_info, None),
+                };
+                if user.is_empty() {
+                    return Err(Malformed);
+                }
+                self.user = Some(user);
+                self.password = password;
+                &rest[at + 1..]
+            }
+            None => rest,
+        };
+        let (host, port, rest) = Host::split(rest)?;
+        self.host = Some(host);
+        self.port = port;
+        let params_len = memchr::memchr(b'?', rest).unwrap_or(rest.len());
+        let (params, headers) = rest.split_at(params_len);
+        self.set_params(params)?;
+        self.headers = headers.get(1..);
+        Ok(self)
+    }
+
+    fn with_tel(mut self, rest: &'a [u8]) -> Result<Self, Malformed> {
+        let len = memchr::memchr(b';', rest).unwrap_or(rest.len());
+        let (number, params) = rest.split_at(len);
+        if number.is_empty() || !number.iter().all(|&b| is_phone_byte(b)) {
+            return Err(Malformed);
+        }
+        self.user = Some(number);
+        self.set_params(params)?;
+        Ok(self)
+    }
+
+    fn set_params(&mut self, text: &'a [u8]) -> Result<(), Malformed> {
+        if !matches!(text.first(), None | Some(b';')) {
+            return Err(Malformed);
+        }
+        self.params = Params::new(text);
+        let mut check = self.params;
+        while check.take()?.is_some() {}
+        Ok(())
+    }
+
+    /// Returns the whole URI as written.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// Returns the kind of URI.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// Returns the scheme as written, without the colon.
+    #[must_use]
+    pub fn scheme_text(&self) -> &'a [u8] {
+        &self.text[..self.scheme_len]
+    }
+
+    /// Returns the user part, or a `tel` URI's number, as written.
+    #[must_use]
+    pub const fn user(&self) -> Option<&'a [u8]> {
+        self.user
+    }
+
+    /// Returns the user part with its `%` escapes resolved. Such bytes may be
+    /// anything, NUL included.
+    #[must_use]
+    pub fn user_unescaped(&self) -> Option<Cow<'a, [u8]>> {
+        self.user.map(unescape)
+    }
+
+    /// Returns the password, which no one should send.
+    #[must_use]
+    pub const fn password(&self) -> Option<&'a [u8]> {
+        self.password
+    }
+
+    /// Returns the host of a `sip` or `sips` URI.
+    #[must_use]
+    pub const fn host(&self) -> Option<Host<'a>> {
+        self.host
+    }
+
+    /// Returns the port, when one is written.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Returns the URI parameters.
+    #[must_use]
+    pub const fn params(&self) -> Params<'a> {
+        self.params
+    }
+
+    /// Returns the value of a URI parameter; empty when it has none.
+    #[must_use]
+    pub fn param(&self, name: &[u8]) -> Option<&'a [u8]> {
+        self.params.get(name)
+    }
+
+    /// Returns what stands after `?`, still escaped.
+    #[must_use]
+    pub const fn headers(&self) -> Option<&'a [u8]> {
+        self.headers
+    }
+
+    /// Iterates over the `name=value` pairs after `?`, still escaped.
+    pub fn header_pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        self.headers.into_iter().flat_map(|headers| headers.split(|&b| b == b'&')).map(|pair| {
+            match memchr::memchr(b'=', pair) {
+                Some(at) => (&pair[..at], &pair[at + 1..]),
+                None => (pair, &[][..]),
+            }
+        })
+    }
+}
+
+/// Resolves `%` escapes; a `%` without two hex digits stays as it is.
+#[must_use]
+pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'%', text).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        match after {
+            [high, low, after @ ..] if *first == b'%' => {
+                if let (Some(high), Some(low)) = (hex(*high), hex(*low)) {
+                    out.push(high << 4 | low);
+                    rest = after;
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        out.push(*first);
+        rest = after;
+    }
+    Cow::Owned(out)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+fn is_scheme(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
+}
+
+/// Anything visible that does not end a URI in a header.
+fn is_uri_byte(byte: u8) -> bool {
+    byte > b' ' && !matches!(byte, 0x7f | b'<' | b'>' | b'"')
+}
+
+fn is_phone_byte(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || matches!(byte, b'+' | b'-' | b'.' | b'(' | b')' | b'*' | b'#')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Comparison of URIs (RFC 3261 §19.1.4, RFC 5954 §4.2, RFC 3966 §4).
+
+use super::{Scheme, Uri, unescape};
+
+impl Uri<'_> {
+    /// True when both name the same thing by the rules of their scheme:
+    /// RFC 3261 §19.1.4 for `sip` and `sips`, RFC 3966 §4 for `tel`, byte by
+    /// byte for all others. A `sip` URI never equals a `sips` URI.
+    #[must_use]
+    pub fn is_equivalent(&self, other: &Uri<'_>) -> bool {
+        if self.scheme != other.scheme {
+            return false;
+        }
+        match self.scheme {
+            Scheme::Sip | Scheme::Sips => self.is_same_sip(other),
+            Scheme::Tel => is_same_number(self, other) && has_same_params(self, other, |_| true),
+            Scheme::Other => {
+                self.scheme_text().eq_ignore_ascii_case(other.scheme_text())
+                    && self.text[self.scheme_len..] == other.text[other.scheme_len..]
+            }
+        }
+    }
+
+    fn is_same_sip(&self, other: &Uri<'_>) -> bool {
+        let same_host = match (self.host, other.host) {
+            (Some(a), Some(b)) => match (a.ip(), b.ip()) {
+                (None, None) => a.as_bytes().eq_ignore_ascii_case(b.as_bytes()),
+                (a, b) => a == b,
+            },
+            _ => false,
+        };
+        same_host
+            && self.port == other.port
+            && self.user.map(unescape) == other.user.map(unescape)
+            && self.password.map(unescape) == other.password.map(unescape)
+            && has_same_params(self, other, is_never_defaulted)
+            && has_same_headers(self, other)
+    }
+}
+
+/// These must stand in both URIs or in neither.
+fn is_never_defaulted(name: &[u8]) -> bool {
+    [&b"user"[..], b"ttl", b"method", b"maddr", b"transport"]
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// True when parameters in both agree, and those in one only may be missing.
+fn has_same_params(a: &Uri<'_>, b: &Uri<'_>, must_match: impl Fn(&[u8]) -> bool) -> bool {
+    let agrees = |one: &Uri<'_>, two: &Uri<'_>| {
+        one.params.into_iter().all(|param| {
+            let name = unescape(param.name);
+            let twin =
+                two.params.into_iter().find(|p| unescape(p.name).eq_ignore_ascii_case(&name));
+            match twin {
+                Some(twin) => unescape(param.value.unwrap_or_default())
+                    .eq_ignore_ascii_case(&unescape(twin.value.unwrap_or_default())),
+                None => !must_match(&name),
+            }
+        })
+    };
+    agrees(a, b) && agrees(b, a)
+}
+
+/// Header components are never ignored; their order does not matter.
+fn has_same_headers(a: &Uri<'_>, b: &Uri<'_>) -> bool {
+    let holds = |one: &Uri<'_>, two: &Uri<'_>| {
+        one.header_pairs().all(|(name, value)| {
+            two.header_pairs().any(|(other, twin)| {
+                unescape(name).eq_ignore_ascii_case(&unescape(other))
+                    && unescape(value) == unescape(twin)
+            })
+        })
+    };
+    a.header_pairs().count() == b.header_pairs().count() && holds(a, b) && holds(b, a)
+}
+
+fn is_same_number(a: &Uri<'_>, b: &Uri<'_>) -> bool {
+    let digits = |uri: &Uri<'_>| {
+        uri.user
+            .unwrap_or_default()
+            .iter()
+            .filter(|byte| !matches!(byte, b'-' | b'.' | b'(' | b')'))
+            .map(u8::to_ascii_lowercase)
+            .collect::<Vec<_>>()
+    };
+    digits(a) == digits(b)
+}
