@@ -1,20 +1,28 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod check;
+mod defect;
 mod fields;
+mod index;
 mod lex;
+mod message;
 mod method;
 mod name_addr;
 mod names;
 mod params;
+mod parse;
 pub mod uri;
 mod via;
 
+pub use defect::{Defect, DefectKind, ParseError, ParseErrorKind, Verdict};
 pub use fields::{CSeq, Reason, Refresher, Replaces, SessionExpires};
 pub use lex::{Elements, unfold, unquote};
+pub use message::{Line, Message};
 pub use method::Method;
 pub use name_addr::NameAddr;
 pub use names::Name;
 pub use params::{Malformed, Param, Params, ParamsIter};
+pub use parse::{HEAD_LEN_MAX, HEADERS_MAX};
 pub use uri::{Host, Scheme, Uri};
 pub use via::Via;

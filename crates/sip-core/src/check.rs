@@ -1,0 +1,263 @@
+//! What must be right for a message to be acceptable, found while it is read.
+
+use crate::Method;
+use crate::defect::{Defect, DefectKind, Verdict};
+use crate::fields::CSeq;
+use crate::index::{HeaderRef, Span};
+use crate::lex::{self, Elements};
+use crate::name_addr::NameAddr;
+use crate::names::{GARBLED, Name};
+use crate::params::Malformed;
+use crate::parse::{BodyLen, Head, Start};
+use crate::uri::Uri;
+use crate::via::Via;
+
+/// More defects than this are not kept; the verdict is clear by then.
+const DEFECTS_MAX: usize = 32;
+
+const VIA: u8 = Name::VIA.id;
+const FROM: u8 = Name::FROM.id;
+const TO: u8 = Name::TO.id;
+const CALL_ID: u8 = Name::CALL_ID.id;
+const CSEQ: u8 = Name::CSEQ.id;
+const CONTACT: u8 = Name::CONTACT.id;
+const ROUTE: u8 = Name::ROUTE.id;
+const RECORD_ROUTE: u8 = Name::RECORD_ROUTE.id;
+const PATH: u8 = Name::PATH.id;
+const MAX_FORWARDS: u8 = Name::MAX_FORWARDS.id;
+const CONTENT_LENGTH: u8 = Name::CONTENT_LENGTH.id;
+
+/// Headers that may stand once (RFC 3261 §7.3.1 and where each is defined).
+const SINGLE: u128 = bit(FROM)
+    | bit(TO)
+    | bit(CALL_ID)
+    | bit(CSEQ)
+    | bit(MAX_FORWARDS)
+    | bit(CONTENT_LENGTH)
+    | bit(Name::CONTENT_TYPE.id)
+    | bit(Name::EVENT.id)
+    | bit(Name::EXPIRES.id)
+    | bit(Name::JOIN.id)
+    | bit(Name::MIN_SE.id)
+    | bit(Name::RACK.id)
+    | bit(Name::REFER_TO.id)
+    | bit(Name::REFERRED_BY.id)
+    | bit(Name::REPLACES.id)
+    | bit(Name::RSEQ.id)
+    | bit(Name::SESSION_EXPIRES.id);
+
+const fn bit(id: u8) -> u128 {
+    1 << id
+}
+
+/// Findings, and the values that every user of a message asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) branch: Span,
+    pub(crate) from_tag: Span,
+    pub(crate) to_tag: Span,
+    pub(crate) call_id: Span,
+    pub(crate) cseq_method: Span,
+    pub(crate) cseq_number: u32,
+    content_length: Option<u32>,
+    has_via: bool,
+    is_odd: bool,
+    seen: u128,
+    defects: Vec<Defect>,
+}
+
+impl Checks {
+    pub(crate) fn defect(
+        &mut self,
+        header: Option<Name<'static>>,
+        kind: DefectKind,
+        offset: usize,
+    ) {
+        if self.defects.len() < DEFECTS_MAX {
+            self.defects.push(Defect { header, kind, offset });
+        }
+    }
+
+    /// Looks at one header line.
+    pub(crate) fn header(&mut self, bytes: &[u8], header: HeaderRef) {
+        let value = header.value.get(bytes);
+        let found = match header.id {
+            GARBLED => {
+                self.defect(None, DefectKind::HeaderLine, header.at as usize);
+                return;
+            }
+            0 => return,
+            id if bit(id) & self.seen & SINGLE != 0 => {
+                self.report(header, DefectKind::Duplicate);
+                if id == CONTENT_LENGTH {
+                    self.content_length = None;
+                }
+                return;
+            }
+            VIA => self.via(bytes, value),
+            FROM => self.party(bytes, value).map(|tag| self.from_tag = tag),
+            TO => self.party(bytes, value).map(|tag| self.to_tag = tag),
+            CALL_ID => self.call_id(bytes, value),
+            CSEQ => self.cseq(bytes, value),
+            CONTACT if value == b"*" => Ok(()),
+            CONTACT | ROUTE | RECORD_ROUTE | PATH => self.addresses(value),
+            MAX_FORWARDS => lex::number(value).map(|_| ()).ok_or(Malformed),
+            CONTENT_LENGTH => {
+                self.content_length = lex::number(value);
+                self.content_length.map(|_| ()).ok_or(Malformed)
+            }
+            _ => Ok(()),
+        };
+        self.seen |= bit(header.id);
+        if found.is_err() {
+            self.report(header, DefectKind::Malformed);
+        }
+        if std::mem::take(&mut self.is_odd) {
+            self.report(header, DefectKind::Odd);
+        }
+    }
+
+    fn report(&mut self, header: HeaderRef, kind: DefectKind) {
+        self.defect(Name::from_id(header.id), kind, header.value.at as usize);
+    }
+
+    fn via(&mut self, bytes: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        let is_first = bit(VIA) & self.seen == 0;
+        let mut elements = Elements::new(value);
+        let mut is_top = is_first;
+        while let Some(element) = elements.next_any() {
+            let via = Via::parse(element)?;
+            self.has_via |= is_top;
+            let mut params = via.params();
+            let mut branch = None;
+            while let Some(param) = params.take()? {
+                if param.name.eq_ignore_ascii_case(b"branch")
+                    && branch.replace(param.value.ok_or(Malformed)?).is_some()
+                {
+                    return Err(Malformed);
+                }
+            }
+            if let Some(branch) = branch.filter(|_| is_top) {
+                self.branch = Span::of(bytes, branch);
+            }
+            is_top = false;
+        }
+        Ok(())
+    }
+
+    /// From or To: returns where the tag stands.
+    fn party(&mut self, bytes: &[u8], value: &[u8]) -> Result<Span, Malformed> {
+        let address = self.address(value)?;
+        let mut params = address.params();
+        let mut tag = None;
+        while let Some(param) = params.take()? {
+            if param.name.eq_ignore_ascii_case(b"tag")
+                && tag.replace(param.value.ok_or(Malformed)?).is_some()
+            {
+                return Err(Malformed);
+            }
+        }
+        Ok(tag.map_or_else(Span::default, |tag| Span::of(bytes, tag)))
+    }
+
+    fn address<'a>(&mut self, value: &'a [u8]) -> Result<NameAddr<'a>, Malformed> {
+        let address = NameAddr::parse(value)?;
+        Uri::parse(address.uri())?;
+        self.is_odd |= address.is_odd();
+        Ok(address)
+    }
+
+    fn addresses(&mut self, value: &[u8]) -> Result<(), Malformed> {
+        let mut elements = Elements::new(value);
+        while let Some(element) = elements.next_any() {
+            let address = self.address(element)?;
+            let mut params = address.params();
+            while params.take()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    fn call_id(&mut self, bytes: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        self.call_id = Span::of(bytes, value);
+        if value.is_empty() || !lex::is_visible(value) { Err(Malformed) } else { Ok(()) }
+    }
+
+    fn cseq(&mut self, bytes: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        let cseq = CSeq::parse(value)?;
+        self.cseq_number = cseq.number;
+        let method_len = cseq.method.as_bytes().len();
+        self.cseq_method = Span::of(bytes, &value[value.len() - method_len..]);
+        Ok(())
+    }
+
+    /// Looks at what only the whole head shows.
+    pub(crate) fn finish(&mut self, bytes: &[u8], start: Start, headers_end: usize) {
+        for name in [Name::VIA, Name::FROM, Name::TO, Name::CALL_ID, Name::CSEQ] {
+            if bit(name.id) & self.seen == 0 {
+                self.defect(Some(name), DefectKind::Missing, headers_end);
+            }
+        }
+        let Start::Request { method, uri } = start else { return };
+        // A URI in a request line carries no headers (RFC 3261 §19.1.1).
+        if !Uri::parse(uri.get(bytes)).is_ok_and(|uri| uri.headers().is_none()) {
+            self.defect(None, DefectKind::RequestUri, uri.at as usize);
+        }
+        if let Some(cseq_method) = self.cseq_method.get_some(bytes)
+            && cseq_method != method.get(bytes)
+        {
+            let kind = match Method::new(method.get(bytes)) {
+                Method::Other(_) => DefectKind::UnknownMethodMismatch,
+                _ => DefectKind::MethodMismatch,
+            };
+            self.defect(Some(Name::CSEQ), kind, self.cseq_method.at as usize);
+        }
+    }
+
+    pub(crate) fn body_len(&self) -> BodyLen {
+        match self.content_length {
+            Some(len) => BodyLen::Is(len),
+            None if bit(CONTENT_LENGTH) & self.seen == 0 => BodyLen::Absent,
+            None => BodyLen::Unknown,
+        }
+    }
+
+    pub(crate) fn take_defects(&mut self) -> Vec<Defect> {
+        std::mem::take(&mut self.defects)
+    }
+}
+
+/// Decides from all defects what to do with a message.
+pub(crate) fn verdict(head: &Head, defects: &[Defect], method: &[u8]) -> Verdict {
+    match head.start {
+        Start::Response { .. } if defects.iter().any(spoils_response) => Verdict::Discard,
+        Start::Response { .. } => Verdict::Ok,
+        Start::Request { .. } => {
+            let statuses = || defects.iter().filter_map(|defect| defect.kind.status());
+            match statuses().find(|&s| s == 505).or_else(|| statuses().min()) {
+                None => Verdict::Ok,
+                Some(_) if method == b"ACK" || !head.checks.has_via => Verdict::Discard,
+                Some(status) => Verdict::Answer(status),
+            }
+        }
+    }
+}
+
+/// Whatever a response needs to reach its transaction must be right; the rest
+/// of it is for the reader to judge (RFC 3261 §8.1.3.1 wants it ignored).
+fn spoils_response(defect: &Defect) -> bool {
+    match defect.kind {
+        DefectKind::Odd | DefectKind::HeaderLine | DefectKind::RequestUri => false,
+        DefectKind::Malformed | DefectKind::Duplicate => defect.header.is_some_and(|name| {
+            matches!(name.id, VIA | FROM | TO | CALL_ID | CSEQ | CONTENT_LENGTH)
+        }),
+        DefectKind::StartLine
+        | DefectKind::Version
+        | DefectKind::StatusCode
+        | DefectKind::BareLineBreak
+        | DefectKind::Unterminated
+        | DefectKind::Missing
+        | DefectKind::MethodMismatch
+        | DefectKind::UnknownMethodMismatch
+        | DefectKind::BodyTooShort => true,
+    }
+}

@@ -1,0 +1,428 @@
+//! One message: its bytes, and where things stand in them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::check;
+use crate::defect::{Defect, DefectKind, ParseError, Verdict};
+use crate::fields::{self, CSeq, Reason, Replaces, SessionExpires};
+use crate::index::Span;
+use crate::lex::{self, Elements};
+use crate::name_addr::NameAddr;
+use crate::names::{GARBLED, Name, OTHER};
+use crate::parse::{self, BodyLen, FROM_PEERS, Head, Limits, Start};
+use crate::via::Via;
+use crate::{Method, lex::trim_end};
+
+/// A SIP message as it came in or will go out: the bytes, and an index of them.
+///
+/// Nothing is lost or changed: [`Message::bytes`] are the bytes that were
+/// parsed. Parsing an ordinary message (up to 32 header lines, nothing wrong)
+/// takes no heap memory, and a clone shares the bytes.
+///
+/// A message with defects can still be read and answered; look at
+/// [`Message::verdict`] before acting on one from outside. Values are borrowed
+/// as they stand, so one that was folded over lines still has its line breaks:
+/// typed views skip them, [`crate::unfold`] removes them.
+#[derive(Clone)]
+pub struct Message {
+    bytes: Bytes,
+    head: Head,
+    defects: Option<Arc<[Defect]>>,
+    verdict: Verdict,
+}
+
+impl Message {
+    /// Reads a datagram: one message. Line breaks before it are skipped, and
+    /// bytes behind the body that Content-Length announces are cut off
+    /// (RFC 3261 §7.5, §18.3); without Content-Length all the rest is body.
+    ///
+    /// # Errors
+    /// There is no start line, or the head passes [`crate::HEAD_LEN_MAX`] or
+    /// [`crate::HEADERS_MAX`]. Everything else is a defect of the message.
+    pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
+        let skipped = parse::leading_breaks(&bytes);
+        Self::parse_within(bytes.slice(skipped..), FROM_PEERS)
+            .map_err(|error| ParseError { offset: error.offset + skipped, ..error })
+    }
+
+    pub(crate) fn parse_within(bytes: Bytes, limits: Limits) -> Result<Self, ParseError> {
+        let head = parse::parse(&bytes, limits)?;
+        Ok(Self::with_head(bytes, head))
+    }
+
+    /// Takes the head of `bytes` as read, and finds the body.
+    pub(crate) fn with_head(mut bytes: Bytes, mut head: Head) -> Self {
+        let head_len = head.len as usize;
+        if let BodyLen::Is(len) = head.checks.body_len() {
+            if (len as usize) <= bytes.len() - head_len {
+                bytes.truncate(head_len + len as usize);
+            } else {
+                let header = Some(Name::CONTENT_LENGTH);
+                head.checks.defect(header, DefectKind::BodyTooShort, bytes.len());
+            }
+        }
+        let defects = head.checks.take_defects();
+        let method = match head.start {
+            Start::Request { method, .. } => method.get(&bytes),
+            Start::Response { .. } => &[],
+        };
+        let verdict = check::verdict(&head, &defects, method);
+        let defects = (!defects.is_empty()).then(|| defects.into());
+        Self { bytes, head, defects, verdict }
+    }
+
+    /// Returns the whole message.
+    #[must_use]
+    pub const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns everything that is wrong, in the order found; at most 32.
+    #[must_use]
+    pub fn defects(&self) -> &[Defect] {
+        self.defects.as_deref().unwrap_or_default()
+    }
+
+    /// Returns what to do with the message.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// True for a request, false for a response.
+    #[must_use]
+    pub const fn is_request(&self) -> bool {
+        matches!(self.head.start, Start::Request { .. })
+    }
+
+    /// Returns the method of a request; for a response that of its CSeq, empty
+    /// when that cannot be read.
+    #[must_use]
+    pub fn method(&self) -> Method<'_> {
+        Method::new(match self.head.start {
+            Start::Request { method, .. } => method.get(&self.bytes),
+            Start::Response { .. } => self.head.checks.cseq_method.get(&self.bytes),
+        })
+    }
+
+    /// Returns the status of a response, from 100 to 699. `None` for a request,
+    /// and for a response whose verdict is to discard it because of its status.
+    #[must_use]
+    pub const fn status(&self) -> Option<u16> {
+        match self.head.start {
+            Start::Response { status: 0, .. } | Start::Request { .. } => None,
+            Start::Response { status, .. } => Some(status),
+        }
+    }
+
+    /// Returns the reason phrase of a response.
+    #[must_use]
+    pub fn reason(&self) -> &[u8] {
+        match self.head.start {
+            Start::Response { reason, .. } => reason.get(&self.bytes),
+            Start::Request { .. } => &[],
+        }
+    }
+
+    /// Returns the Request-URI of a request.
+    #[must_use]
+    pub fn request_uri(&self) -> Option<&[u8]> {
+        match self.head.start {
+            Start::Request { uri, .. } => Some(uri.get(&self.bytes)),
+            Start::Response { .. } => None,
+        }
+    }
+
+    pub(crate) fn request_uri_span(&self) -> Option<Span> {
+        match self.head.start {
+            Start::Request { uri, .. } => Some(uri),
+            Start::Response { .. } => None,
+        }
+    }
+
+    /// Returns Call-ID; empty when there is none.
+    #[must_use]
+    pub fn call_id(&self) -> &[u8] {
+        self.head.checks.call_id.get(&self.bytes)
+    }
+
+    /// Returns CSeq, when it can be read.
+    #[must_use]
+    pub fn cseq(&self) -> Option<CSeq<'_>> {
+        let method = Method::new(self.head.checks.cseq_method.get_some(&self.bytes)?);
+        Some(CSeq { number: self.head.checks.cseq_number, method })
+    }
+
+    /// Returns the branch of the top Via.
+    #[must_use]
+    pub fn branch(&self) -> Option<&[u8]> {
+        self.head.checks.branch.get_some(&self.bytes)
+    }
+
+    /// Returns From, when it can be read.
+    #[must_use]
+    pub fn from(&self) -> Option<NameAddr<'_>> {
+        NameAddr::parse(self.header(Name::FROM)?).ok()
+    }
+
+    /// Returns the tag of From; old phones send none (RFC 2543).
+    #[must_use]
+    pub fn from_tag(&self) -> Option<&[u8]> {
+        self.head.checks.from_tag.get_some(&self.bytes)
+    }
+
+    /// Returns To, when it can be read.
+    #[must_use]
+    pub fn to(&self) -> Option<NameAddr<'_>> {
+        NameAddr::parse(self.header(Name::TO)?).ok()
+    }
+
+    /// Returns the tag of To.
+    #[must_use]
+    pub fn to_tag(&self) -> Option<&[u8]> {
+        self.head.checks.to_tag.get_some(&self.bytes)
+    }
+
+    /// Returns the top Via, when it can be read.
+    #[must_use]
+    pub fn via(&self) -> Option<Via<'_>> {
+        Via::parse(self.elements(Name::VIA).next()?).ok()
+    }
+
+    /// Iterates over all Vias that can be read, top first.
+    pub fn vias(&self) -> impl Iterator<Item = Via<'_>> + use<'_> {
+        self.elements(Name::VIA).filter_map(|element| Via::parse(element).ok())
+    }
+
+    /// Returns the first Contact, when it can be read.
+    #[must_use]
+    pub fn contact(&self) -> Option<NameAddr<'_>> {
+        NameAddr::parse(self.elements(Name::CONTACT).next()?).ok()
+    }
+
+    /// Iterates over all Contacts that can be read; `*` is one
+    /// ([`NameAddr::is_star`]).
+    pub fn contacts(&self) -> impl Iterator<Item = NameAddr<'_>> + use<'_> {
+        self.addresses(Name::CONTACT)
+    }
+
+    /// Iterates over all Routes that can be read, next hop first.
+    pub fn routes(&self) -> impl Iterator<Item = NameAddr<'_>> + use<'_> {
+        self.addresses(Name::ROUTE)
+    }
+
+    /// Iterates over all Record-Routes that can be read, as they stand.
+    pub fn record_routes(&self) -> impl Iterator<Item = NameAddr<'_>> + use<'_> {
+        self.addresses(Name::RECORD_ROUTE)
+    }
+
+    /// Iterates over the addresses of any header that lists them
+    /// (P-Asserted-Identity, Diversion, Path …), leaving out what is malformed.
+    pub fn addresses<'a>(&'a self, name: Name<'a>) -> impl Iterator<Item = NameAddr<'a>> + use<'a> {
+        self.elements(name).filter_map(|element| NameAddr::parse(element).ok())
+    }
+
+    /// Returns Max-Forwards.
+    #[must_use]
+    pub fn max_forwards(&self) -> Option<u32> {
+        lex::number(self.header(Name::MAX_FORWARDS)?)
+    }
+
+    /// Returns Expires in seconds; too large a number is as large as fits.
+    #[must_use]
+    pub fn expires(&self) -> Option<u32> {
+        fields::leading_seconds(self.header(Name::EXPIRES)?)
+    }
+
+    /// Returns Retry-After in seconds.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u32> {
+        fields::leading_seconds(self.header(Name::RETRY_AFTER)?)
+    }
+
+    /// Returns Min-SE in seconds (RFC 4028 §5).
+    #[must_use]
+    pub fn min_se(&self) -> Option<u32> {
+        fields::leading_seconds(self.header(Name::MIN_SE)?)
+    }
+
+    /// Returns Session-Expires, when it can be read.
+    #[must_use]
+    pub fn session_expires(&self) -> Option<SessionExpires> {
+        SessionExpires::parse(self.header(Name::SESSION_EXPIRES)?).ok()
+    }
+
+    /// Returns Replaces, when it can be read. One that is there and cannot be
+    /// read calls for 400 (RFC 3891 §3).
+    #[must_use]
+    pub fn replaces(&self) -> Option<Replaces<'_>> {
+        Replaces::parse(self.header(Name::REPLACES)?).ok()
+    }
+
+    /// Iterates over the reasons of a Reason header (not the reason phrase).
+    pub fn reasons(&self) -> impl Iterator<Item = Reason<'_>> + use<'_> {
+        self.elements(Name::REASON).filter_map(|element| Reason::parse(element).ok())
+    }
+
+    /// True when a header that lists tokens (Supported, Require, Allow …) lists
+    /// this one. Methods compare by letter case, everything else does not.
+    #[must_use]
+    pub fn lists(&self, name: Name<'_>, token: &[u8]) -> bool {
+        let is_method = name == Name::ALLOW;
+        self.elements(name).any(|element| {
+            if is_method { element == token } else { element.eq_ignore_ascii_case(token) }
+        })
+    }
+
+    /// Returns the value of Content-Length, when it is one number.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u32> {
+        match self.head.checks.body_len() {
+            BodyLen::Is(len) => Some(len),
+            BodyLen::Absent | BodyLen::Unknown => None,
+        }
+    }
+
+    /// Returns the media type of the body, without parameters.
+    #[must_use]
+    pub fn content_type(&self) -> Option<&[u8]> {
+        let value = self.header(Name::CONTENT_TYPE)?;
+        Some(trim_end(&value[..memchr::memchr(b';', value).unwrap_or(value.len())]))
+    }
+
+    /// Returns the body.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.bytes[self.head.len as usize..]
+    }
+
+    /// Returns the value of the first header of this name, without white space
+    /// around it.
+    #[must_use]
+    pub fn header(&self, name: Name<'_>) -> Option<&[u8]> {
+        Some(self.line_at(self.find(name, 0)?).value)
+    }
+
+    /// Iterates over the values of all headers of this name.
+    pub fn headers<'a>(&'a self, name: Name<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let index = self.find(name, from)?;
+            from = index + 1;
+            Some(self.line_at(index).value)
+        })
+    }
+
+    /// Iterates over the comma-separated elements of all headers of this name.
+    pub fn elements<'a>(&'a self, name: Name<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.headers(name).flat_map(Elements::new)
+    }
+
+    /// Iterates over all header lines, in order.
+    pub fn lines(&self) -> impl Iterator<Item = Line<'_>> + use<'_> {
+        (0..self.head.refs.len()).map(|index| self.line_at(index))
+    }
+
+    /// Returns the index of the first line of this name at or after `from`.
+    pub(crate) fn find(&self, name: Name<'_>, from: usize) -> Option<usize> {
+        if name.id != OTHER {
+            return self.head.refs.find(name.id, from);
+        }
+        let mut from = from;
+        loop {
+            let index = self.head.refs.find(OTHER, from)?;
+            if self.line_at(index).name_text.eq_ignore_ascii_case(name.as_bytes()) {
+                return Some(index);
+            }
+            from = index + 1;
+        }
+    }
+
+    /// Returns one header line.
+    pub(crate) fn line_at(&self, index: usize) -> Line<'_> {
+        let header = self.head.refs.get(index).expect("the index comes from `find`");
+        let next = self.head.refs.get(index + 1).map_or(self.head.headers_end, |next| next.at);
+        let whole = &self.bytes[header.at as usize..next as usize];
+        let (name_text, _) = lex::split_while(whole, lex::is_token_byte);
+        Line {
+            id: header.id,
+            name_text,
+            value: header.value.get(&self.bytes),
+            whole,
+            at: header.at as usize,
+        }
+    }
+
+    /// Returns where the empty line before the body begins.
+    pub(crate) const fn headers_end(&self) -> usize {
+        self.head.headers_end as usize
+    }
+
+    /// Returns where the body begins.
+    pub(crate) const fn body_at(&self) -> usize {
+        self.head.len as usize
+    }
+}
+
+impl PartialEq for Message {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Message {}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.bytes.escape_ascii())
+    }
+}
+
+/// One header line of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    id: u8,
+    name_text: &'a [u8],
+    value: &'a [u8],
+    whole: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Line<'a> {
+    /// Returns the name; `None` when the line has none that can be read.
+    #[must_use]
+    pub fn name(&self) -> Option<Name<'a>> {
+        match self.id {
+            GARBLED => None,
+            OTHER => Some(Name::new(self.name_text)),
+            id => Name::from_id(id),
+        }
+    }
+
+    /// Returns the name as written, compact or in odd case.
+    #[must_use]
+    pub const fn name_text(&self) -> &'a [u8] {
+        self.name_text
+    }
+
+    /// Returns the value without white space around it.
+    #[must_use]
+    pub const fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// Returns the whole line, line break and folds included.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.whole
+    }
+
+    /// Returns where the line starts in the message.
+    #[must_use]
+    pub const fn offset(&self) -> usize {
+        self.at
+    }
+}

@@ -1,0 +1,232 @@
+//! From bytes to an index, in one pass over the head.
+
+use crate::check::Checks;
+use crate::defect::{DefectKind, ParseError, ParseErrorKind};
+use crate::index::{HeaderRef, Refs, RefsBuilder, Span};
+use crate::lex;
+use crate::names::{self, GARBLED};
+
+/// Start line and headers together may have this many bytes.
+pub const HEAD_LEN_MAX: usize = 65_535;
+/// A message may have this many header lines.
+pub const HEADERS_MAX: usize = 4096;
+
+/// The first line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Start {
+    Request {
+        method: Span,
+        uri: Span,
+    },
+    /// A status of 0 could not be read.
+    Response {
+        status: u16,
+        reason: Span,
+    },
+}
+
+/// What Content-Length says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyLen {
+    Absent,
+    Is(u32),
+    /// Twice, or no number: nobody knows where the body ends.
+    Unknown,
+}
+
+/// Everything known about a message's head.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) start: Start,
+    pub(crate) refs: Refs,
+    /// Where the empty line begins, and where the body does.
+    pub(crate) headers_end: u32,
+    pub(crate) len: u32,
+    pub(crate) checks: Checks,
+}
+
+/// What the caller of [`parse`] allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) head_len_max: usize,
+    pub(crate) headers_max: usize,
+}
+
+/// What a message from outside may have.
+pub(crate) const FROM_PEERS: Limits =
+    Limits { head_len_max: HEAD_LEN_MAX, headers_max: HEADERS_MAX };
+
+/// Returns how many bytes of line breaks stand before the start line
+/// (RFC 3261 §7.5).
+pub(crate) fn leading_breaks(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while bytes[at..].starts_with(b"\r\n") {
+        at += 2;
+    }
+    at
+}
+
+/// Where a line ends: `end` before its CR LF, `next` after it.
+struct Line {
+    end: usize,
+    next: usize,
+    has_break: bool,
+}
+
+/// Finds the CR LF that ends the line at `at`; a CR or LF alone ends nothing
+/// and is reported by its place.
+fn line(bytes: &[u8], at: usize, bare: &mut Option<usize>) -> Line {
+    let mut from = at;
+    while let Some(found) = memchr::memchr2(b'\r', b'\n', &bytes[from..]) {
+        let end = from + found;
+        if bytes[end] == b'\r' && bytes.get(end + 1) == Some(&b'\n') {
+            return Line { end, next: end + 2, has_break: true };
+        }
+        bare.get_or_insert(end);
+        from = end + 1;
+    }
+    Line { end: bytes.len(), next: bytes.len(), has_break: false }
+}
+
+/// Reads the head of the message that `bytes` begin with. Bytes behind the
+/// head are not looked at.
+pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<Head, ParseError> {
+    let error = |kind, offset| ParseError { kind, offset };
+    if bytes.is_empty() {
+        return Err(error(ParseErrorKind::Empty, 0));
+    }
+    let bytes = &bytes[..bytes.len().min(u32::MAX as usize)];
+    let mut checks = Checks::default();
+    let mut bare = None;
+    let first = line(bytes, 0, &mut bare);
+    if let Some(offset) = bare {
+        return Err(error(ParseErrorKind::StartLine, offset));
+    }
+    let start = start_line(bytes, first.end, &mut checks)
+        .ok_or_else(|| error(ParseErrorKind::StartLine, 0))?;
+    let mut refs = RefsBuilder::new();
+    let mut at = first.next;
+    let (headers_end, len) = loop {
+        if limits.head_len_max < at {
+            return Err(error(ParseErrorKind::HeadTooLong, limits.head_len_max));
+        }
+        if bytes[at..].starts_with(b"\r\n") {
+            break (at, at + 2);
+        }
+        if bytes.len() <= at {
+            checks.defect(None, DefectKind::Unterminated, at);
+            break (at, at);
+        }
+        if refs.len() == limits.headers_max {
+            return Err(error(ParseErrorKind::TooManyHeaders, at));
+        }
+        let mut end = line(bytes, at, &mut bare);
+        while end.has_break && matches!(bytes.get(end.next), Some(b' ' | b'\t')) {
+            end = line(bytes, end.next, &mut bare);
+        }
+        if let Some(offset) = bare.take() {
+            checks.defect(None, DefectKind::BareLineBreak, offset);
+        }
+        let header = header_line(bytes, at, end.end);
+        checks.header(bytes, header);
+        refs.push(header);
+        at = end.next;
+    };
+    checks.finish(bytes, start, headers_end);
+    #[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB above")]
+    Ok(Head {
+        start,
+        refs: refs.finish(),
+        headers_end: headers_end as u32,
+        len: len as u32,
+        checks,
+    })
+}
+
+/// Splits a header line at its colon (RFC 3261 §7.3.1: white space may stand
+/// on both sides of it).
+#[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB by the caller")]
+fn header_line(bytes: &[u8], at: usize, end: usize) -> HeaderRef {
+    let text = &bytes[at..end];
+    let (name, rest) = lex::split_while(text, lex::is_token_byte);
+    let (_, rest) = lex::split_while(rest, |b| b == b' ' || b == b'\t');
+    match rest {
+        [b':', value @ ..] if !name.is_empty() => HeaderRef {
+            id: names::classify(name),
+            at: at as u32,
+            value: Span::of(bytes, lex::trim(value)),
+        },
+        _ => {
+            HeaderRef { id: GARBLED, at: at as u32, value: Span { at: at as u32, end: end as u32 } }
+        }
+    }
+}
+
+/// Reads the first line leniently and reports what is not exact. `None` when
+/// the line is neither a request's nor a response's.
+fn start_line(bytes: &[u8], end: usize, checks: &mut Checks) -> Option<Start> {
+    let text = &bytes[..end];
+    if text.get(..4).is_some_and(|proto| proto.eq_ignore_ascii_case(b"SIP/")) {
+        return status_line(bytes, text, checks);
+    }
+    let trimmed = lex::trim_end(text);
+    let mut is_exact = trimmed.len() == text.len();
+    let method_end = memchr::memchr2(b' ', b'\t', trimmed)?;
+    let version_at = memchr::memrchr2(b' ', b'\t', trimmed)? + 1;
+    let (method, version) = (&trimmed[..method_end], &trimmed[version_at..]);
+    let uri = if method_end < version_at { &trimmed[method_end..version_at] } else { &[][..] };
+    let uri_trimmed = lex::trim(uri);
+    is_exact &= uri.len() == uri_trimmed.len() + 2 && lex::is_token(method);
+    is_exact &= trimmed[method_end] == b' ' && trimmed[version_at - 1] == b' ';
+    check_version(version, method_end.max(version_at), checks)?;
+    if method.is_empty() {
+        return None;
+    }
+    if !is_exact {
+        checks.defect(None, DefectKind::StartLine, method_end);
+    }
+    // An empty place still has a place.
+    let uri = if uri_trimmed.is_empty() { &bytes[method_end..method_end] } else { uri_trimmed };
+    Some(Start::Request { method: Span::of(bytes, method), uri: Span::of(bytes, uri) })
+}
+
+fn status_line(bytes: &[u8], text: &[u8], checks: &mut Checks) -> Option<Start> {
+    let (version, rest) = lex::split_while(text, |b| b != b' ' && b != b'\t');
+    check_version(version, 0, checks)?;
+    let code = lex::trim_start(rest);
+    let code_at = text.len() - code.len();
+    let (digits, rest) = lex::split_while(code, |b| b != b' ' && b != b'\t');
+    let status = lex::number(digits)
+        .filter(|status| digits.len() == 3 && (100..700).contains(status))
+        .and_then(|status| u16::try_from(status).ok());
+    if status.is_none() {
+        checks.defect(None, DefectKind::StatusCode, code_at);
+    } else if code_at != version.len() + 1 {
+        checks.defect(None, DefectKind::StartLine, version.len());
+    }
+    // RFC 3261 §7.2 wants a space even before an empty phrase; without one
+    // nothing is in doubt.
+    let reason = rest.get(1..).unwrap_or_default();
+    let reason = if reason.is_empty() { &bytes[text.len()..text.len()] } else { reason };
+    Some(Start::Response { status: status.unwrap_or(0), reason: Span::of(bytes, reason) })
+}
+
+/// `None` when this is no SIP version at all.
+fn check_version(version: &[u8], at: usize, checks: &mut Checks) -> Option<()> {
+    if version == b"SIP/2.0" {
+        return Some(());
+    }
+    let (name, number) = version.split_at_checked(4)?;
+    let dot = memchr::memchr(b'.', number)?;
+    let is_digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    if !name.eq_ignore_ascii_case(b"SIP/")
+        || !is_digits(&number[..dot])
+        || !is_digits(&number[dot + 1..])
+    {
+        return None;
+    }
+    if number != b"2.0" {
+        checks.defect(None, DefectKind::Version, at);
+    }
+    Some(())
+}
