@@ -14,6 +14,7 @@ mod params;
 mod parse;
 pub mod uri;
 mod via;
+mod writer;
 
 pub use defect::{Defect, DefectKind, ParseError, ParseErrorKind, Verdict};
 pub use fields::{CSeq, Reason, Refresher, Replaces, SessionExpires};
@@ -26,3 +27,4 @@ pub use params::{Malformed, Param, Params, ParamsIter};
 pub use parse::{HEAD_LEN_MAX, HEADERS_MAX};
 pub use uri::{Host, Scheme, Uri};
 pub use via::Via;
+pub use writer::Writer;
