@@ -3,6 +3,7 @@
 
 mod check;
 mod defect;
+mod edit;
 mod fields;
 mod index;
 mod lex;
@@ -17,6 +18,7 @@ mod via;
 mod writer;
 
 pub use defect::{Defect, DefectKind, ParseError, ParseErrorKind, Verdict};
+pub use edit::Edit;
 pub use fields::{CSeq, Reason, Refresher, Replaces, SessionExpires};
 pub use lex::{Elements, unfold, unquote};
 pub use message::{Line, Message};

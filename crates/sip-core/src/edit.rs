@@ -1,0 +1,278 @@
+//! Changes to a message that leave all other bytes as they are.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+
+use crate::lex::Elements;
+use crate::message::Message;
+use crate::writer::{write_filtered, write_header, write_line};
+use crate::{Name, Via};
+
+/// Changes one message into another, by splicing: every byte that no call
+/// touches is the byte that came in. Calls speak of the original message and
+/// may come in any order; of two that set the same thing the later one counts.
+#[derive(Clone, Debug)]
+pub struct Edit<'a> {
+    message: &'a Message,
+    splices: Vec<Splice>,
+    vias_popped: usize,
+    vias_pushed: Vec<Vec<u8>>,
+    via_seen_from: Option<(IpAddr, u16)>,
+    body: Option<Bytes>,
+}
+
+/// Bytes `at..end` of the original become `text`.
+#[derive(Clone, Debug)]
+struct Splice {
+    at: usize,
+    end: usize,
+    text: Vec<u8>,
+}
+
+impl<'a> Edit<'a> {
+    /// Begins with nothing changed.
+    #[must_use]
+    pub const fn new(message: &'a Message) -> Self {
+        Self {
+            message,
+            splices: Vec::new(),
+            vias_popped: 0,
+            vias_pushed: Vec::new(),
+            via_seen_from: None,
+            body: None,
+        }
+    }
+
+    /// Replaces the Request-URI; does nothing to a response.
+    #[must_use]
+    pub fn set_request_uri(mut self, uri: &[u8]) -> Self {
+        if let Some(span) = self.message.request_uri_span() {
+            let mut text = Vec::with_capacity(uri.len());
+            write_filtered(&mut text, uri, |b| b > b' ' && !matches!(b, b'<' | b'>' | b'"' | 0x7f));
+            self.splice(span.at as usize, span.end as usize, text);
+        }
+        self
+    }
+
+    /// Puts a Via above all others: `SIP/2.0/UDP host;branch=…`.
+    #[must_use]
+    pub fn push_via(mut self, value: impl AsRef<[u8]>) -> Self {
+        let mut text = Vec::with_capacity(value.as_ref().len() + 7);
+        write_header(&mut text, Name::VIA, value.as_ref());
+        self.vias_pushed.push(text);
+        self
+    }
+
+    /// Takes the top Via of the original away; called again, the next one.
+    #[must_use]
+    pub const fn pop_via(mut self) -> Self {
+        self.vias_popped += 1;
+        self
+    }
+
+    /// Notes in the top Via that is left of the original where the message
+    /// came from (RFC 3261 §18.2.1, RFC 3581 §4): `received` when the sender
+    /// asked with `rport` or names another host, and `rport` when it asked.
+    /// What a peer wrote there itself is replaced.
+    #[must_use]
+    pub const fn via_received(mut self, ip: IpAddr, port: u16) -> Self {
+        self.via_seen_from = Some((ip, port));
+        self
+    }
+
+    /// Makes this the only header of its name, where the first one stood, or
+    /// below all others. Not for Via or Content-Length.
+    #[must_use]
+    pub fn set(mut self, name: Name<'_>, value: impl AsRef<[u8]>) -> Self {
+        let Some(first) = self.message.find(name, 0) else {
+            return self.append(name, value);
+        };
+        self = self.remove_from(name, first + 1);
+        let line = self.message.line_at(first);
+        let whole = line.as_bytes();
+        let prefix = &whole[..offset_in(whole, line.value())];
+        let mut text = Vec::with_capacity(prefix.len() + value.as_ref().len() + 3);
+        text.extend_from_slice(prefix);
+        if prefix.ends_with(b":") {
+            text.push(b' ');
+        }
+        write_line(&mut text, value.as_ref());
+        self.splice(line.offset(), line.offset() + whole.len(), text);
+        self
+    }
+
+    /// Adds a header below all others.
+    #[must_use]
+    pub fn append(mut self, name: Name<'_>, value: impl AsRef<[u8]>) -> Self {
+        let at = self.message.headers_end();
+        let mut text = Vec::with_capacity(value.as_ref().len() + 24);
+        write_header(&mut text, name, value.as_ref());
+        self.insert(at, text);
+        self
+    }
+
+    /// Adds a header above the first of its name (a Record-Route, a Route), or
+    /// below all others when there is none.
+    #[must_use]
+    pub fn prepend(mut self, name: Name<'_>, value: impl AsRef<[u8]>) -> Self {
+        let at = self.message.find(name, 0).map(|index| self.message.line_at(index).offset());
+        let mut text = Vec::with_capacity(value.as_ref().len() + 24);
+        write_header(&mut text, name, value.as_ref());
+        self.insert(at.unwrap_or(self.message.headers_end()), text);
+        self
+    }
+
+    /// Takes all headers of this name away.
+    #[must_use]
+    pub fn remove(self, name: Name<'_>) -> Self {
+        self.remove_from(name, 0)
+    }
+
+    /// Takes the first element of a header that lists several (Route) away.
+    #[must_use]
+    pub fn pop(mut self, name: Name<'_>) -> Self {
+        self.pop_elements(name, 1);
+        self
+    }
+
+    /// Replaces the body and Content-Length. Content-Type stays; see [`Edit::set`].
+    #[must_use]
+    pub fn set_body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// Returns the changed message.
+    #[must_use]
+    pub fn finish(mut self) -> Bytes {
+        self.finish_vias();
+        if let Some(body) = self.body.take() {
+            self = self.set(Name::CONTENT_LENGTH, body.len().to_string());
+            self.splice(self.message.body_at(), self.message.bytes().len(), body.into());
+        }
+        // A stable sort: insertions at one place keep the order of the calls.
+        self.splices.sort_by_key(|splice| (splice.at, splice.end));
+        let bytes = self.message.bytes();
+        let grown: usize = self.splices.iter().map(|splice| splice.text.len()).sum();
+        let mut out = Vec::with_capacity(bytes.len() + grown);
+        let mut done = 0;
+        for splice in &self.splices {
+            // What an earlier splice has taken away is not there to change.
+            if splice.at < done {
+                continue;
+            }
+            out.extend_from_slice(&bytes[done..splice.at]);
+            out.extend_from_slice(&splice.text);
+            done = splice.end;
+        }
+        out.extend_from_slice(&bytes[done..]);
+        Bytes::from(out)
+    }
+
+    fn finish_vias(&mut self) {
+        if let Some((ip, port)) = self.via_seen_from.take() {
+            self.stamp(ip, port);
+        }
+        if 0 < self.vias_popped {
+            self.pop_elements(Name::VIA, self.vias_popped);
+        }
+        if !self.vias_pushed.is_empty() {
+            let index = self.message.find(Name::VIA, 0);
+            let first = index.map(|index| self.message.line_at(index).offset());
+            let at = first.unwrap_or_else(|| first_line_at(self.message));
+            let pushed = std::mem::take(&mut self.vias_pushed);
+            self.splices.push(Splice {
+                at,
+                end: at,
+                text: pushed.into_iter().rev().flatten().collect(),
+            });
+        }
+    }
+
+    /// Rewrites `received` and `rport` of the top Via that stays.
+    fn stamp(&mut self, ip: IpAddr, port: u16) {
+        let Some(element) = self.message.elements(Name::VIA).nth(self.vias_popped) else { return };
+        let Ok(via) = Via::parse(element) else { return };
+        let asked = via.param(b"rport").is_some();
+        let base = offset_in(self.message.bytes(), element);
+        let params = via.params().as_bytes();
+        let mut text = Vec::with_capacity(params.len() + 48);
+        let mut rest = via.params();
+        loop {
+            let before = rest.as_bytes();
+            let Ok(Some(param)) = rest.take() else { break };
+            let is_ours = [&b"received"[..], b"rport"]
+                .iter()
+                .any(|name| param.name.eq_ignore_ascii_case(name));
+            if !is_ours {
+                text.extend_from_slice(&before[..before.len() - rest.as_bytes().len()]);
+            }
+        }
+        if asked || via.host().ip() != Some(ip) {
+            text.extend_from_slice(b";received=");
+            text.extend_from_slice(ip.to_string().as_bytes());
+        }
+        if asked {
+            text.extend_from_slice(b";rport=");
+            text.extend_from_slice(port.to_string().as_bytes());
+        }
+        text.extend_from_slice(rest.as_bytes());
+        let at = base + element.len() - params.len();
+        if text != params {
+            self.splice(at, at + params.len(), text);
+        }
+    }
+
+    fn remove_from(mut self, name: Name<'_>, mut from: usize) -> Self {
+        while let Some(index) = self.message.find(name, from) {
+            let line = self.message.line_at(index);
+            self.splice(line.offset(), line.offset() + line.as_bytes().len(), Vec::new());
+            from = index + 1;
+        }
+        self
+    }
+
+    /// Takes the first `count` elements away, whole lines where none is left.
+    fn pop_elements(&mut self, name: Name<'_>, mut count: usize) {
+        let mut from = 0;
+        while 0 < count {
+            let Some(index) = self.message.find(name, from) else { return };
+            from = index + 1;
+            let line = self.message.line_at(index);
+            let mut elements = Elements::new(line.value());
+            match elements.nth(count) {
+                Some(first_left) => {
+                    let at = line.offset() + offset_in(line.as_bytes(), line.value());
+                    let end = line.offset() + offset_in(line.as_bytes(), first_left);
+                    self.splice(at, end, Vec::new());
+                    return;
+                }
+                None => {
+                    count -= Elements::new(line.value()).count().min(count);
+                    self.splice(line.offset(), line.offset() + line.as_bytes().len(), Vec::new());
+                }
+            }
+        }
+    }
+
+    fn splice(&mut self, at: usize, end: usize, text: Vec<u8>) {
+        self.splices
+            .retain(|splice| splice.at == splice.end || (splice.at, splice.end) != (at, end));
+        self.splices.push(Splice { at, end, text });
+    }
+
+    fn insert(&mut self, at: usize, text: Vec<u8>) {
+        self.splices.push(Splice { at, end: at, text });
+    }
+}
+
+/// Where the line after the start line begins.
+fn first_line_at(message: &Message) -> usize {
+    message.lines().next().map_or(message.headers_end(), |line| line.offset())
+}
+
+/// Returns where `part`, a slice of `whole`, starts in it.
+fn offset_in(whole: &[u8], part: &[u8]) -> usize {
+    crate::index::Span::of(whole, part).at as usize
+}
