@@ -5,7 +5,8 @@
 //! 10 ms from its forwarding loop to everyone heard in the last second. A refused datagram on the connected socket
 //! proves that the gateway's process is gone. Both datagrams have the same length, so that a forged [`Hear`] gains little.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 /// Between two beats of one worker.
 pub const BEAT_PERIOD: Duration = Duration::from_millis(10);
@@ -60,6 +61,33 @@ pub struct Hear {
     pub hearer: u16,
     /// The hearer runs in a real-time scheduling class.
     pub realtime: bool,
+}
+
+/// Who gets beats.
+#[derive(Clone, Debug, Default)]
+pub struct Hearers {
+    heard: Vec<(SocketAddr, Instant)>,
+}
+
+impl Hearers {
+    /// Takes in a datagram that came to the beat address from someone who may hear beats. Returns whether it was a
+    /// [`Hear`] and there was room for one more hearer.
+    pub fn hear(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) -> bool {
+        if Hear::decode(datagram).is_none() {
+            return false;
+        }
+        self.heard.retain(|(addr, at)| *addr != from && now < *at + HEAR_EXPIRY);
+        let room = self.heard.len() < HEARERS_MAX;
+        if room {
+            self.heard.push((from, now));
+        }
+        room
+    }
+
+    /// Returns those who were heard in the last [`HEAR_EXPIRY`].
+    pub fn recent(&self, now: Instant) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.heard.iter().filter(move |(_, at)| now < *at + HEAR_EXPIRY).map(|(addr, _)| *addr)
+    }
 }
 
 impl Beat {
@@ -133,6 +161,7 @@ fn u32_at(bytes: &[u8; DATAGRAM_LEN], at: usize) -> u32 {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests need a first instant")]
 mod tests {
     use super::*;
 
@@ -160,6 +189,24 @@ mod tests {
 
         assert_eq!(Hear::decode(&hear.encode()), Some(hear));
         assert_eq!(Beat::decode(&hear.encode()), None);
+    }
+
+    #[test]
+    fn a_hearer_is_served_for_a_second_and_no_crowd_is() {
+        let start = Instant::now();
+        let hear = Hear { hearer: 4, realtime: true }.encode();
+        let mut hearers = Hearers::default();
+
+        for port in 1..=64 {
+            assert!(hearers.hear(start, SocketAddr::from(([127, 0, 0, 1], port)), &hear));
+        }
+        let late = SocketAddr::from(([127, 0, 0, 1], 65));
+        assert!(!hearers.hear(start, late, &hear));
+        assert!(!hearers.hear(start + HEAR_EXPIRY, late, &BEAT.encode()));
+
+        assert_eq!(hearers.recent(start + HEAR_EXPIRY - HEAR_PERIOD).count(), HEARERS_MAX);
+        assert_eq!(hearers.recent(start + HEAR_EXPIRY).count(), 0);
+        assert!(hearers.hear(start + HEAR_EXPIRY, late, &hear));
     }
 
     #[test]

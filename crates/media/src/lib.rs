@@ -2,7 +2,11 @@
 
 pub mod beat;
 mod frame;
+mod latch;
 mod lessee;
+mod lessor;
+mod relay;
+mod rtp;
 
 pub use frame::{
     BLOCK_LEGS, BLOCK_PORTS, Block, CallId, Close, Command, Digest, DigestDiffers, FailReason,
@@ -10,3 +14,5 @@ pub use frame::{
     Silent, Sync, Update, Welcome,
 };
 pub use lessee::{Lessee, LesseeInput, LesseeOutput, Ports, QUARANTINE};
+pub use lessor::{GONE_MAX, Lessor, LessorConfig, LessorInput, LessorOutput, Peer};
+pub use relay::{Counters, Forward, Relay, RelayConfig, RelayOutput};
