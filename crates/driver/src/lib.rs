@@ -2,8 +2,20 @@
 
 pub mod codec;
 pub mod frame;
+mod http;
+mod link;
+mod logging;
 mod metrics;
+mod mmsg;
 mod node;
+mod queue;
+mod run;
+mod sockets;
+mod sys;
 
+pub use link::{Dial, LinksConfig, LinksError};
+pub use logging::{LogConfig, logging};
 pub use metrics::Metrics;
 pub use node::{BindError, Class, Input, Node, NodeId, Output, SocketId, Start, StopReason};
+pub use run::{RunConfig, RunError, run};
+pub use sys::realtime;

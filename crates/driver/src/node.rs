@@ -1,5 +1,5 @@
 //! What a process runs: one value that is told what happened and asked what
-//! to do, by `run` with real sockets and by `sim`
+//! to do, by [`run`](crate::run()) with real sockets and by `sim`
 //! with none.
 
 use std::fmt;
@@ -120,9 +120,10 @@ pub enum Input {
         /// The payload, in an allocation of its own.
         payload: Bytes,
     },
-    /// The oldest frame queued for a peer is more than 100 ms old (`on`), or
-    /// the queue has emptied again (`!on`). A link that ends takes its
-    /// congestion with it, without a word.
+    /// The oldest frame queued for a peer is 100 ms old or the queue half
+    /// full (`on`), or that is over (`!on`). Between the two, frames may be
+    /// dropped for their age or for want of room; at no other time while the
+    /// link is up. A link that ends takes its congestion with it.
     Congested {
         /// Whose queue.
         peer: NodeId,

@@ -1,0 +1,72 @@
+//! `/healthz` and `/metrics`, on a thread of their own.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::metrics::Metrics;
+use crate::run::clock;
+
+/// A loop that has posted nothing for this long is not well.
+const STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// Where the loop posts copies of its figures for the HTTP thread.
+pub(crate) struct Board(Mutex<Posted>);
+
+struct Posted {
+    at: Instant,
+    metrics: Metrics,
+}
+
+impl Board {
+    pub(crate) fn post(&self, at: Instant, metrics: Metrics) {
+        *self.0.lock() = Posted { at, metrics };
+    }
+}
+
+/// Starts to serve what will be posted on the returned board.
+///
+/// The thread ends with the process.
+pub(crate) fn serve(addr: SocketAddr) -> io::Result<Arc<Board>> {
+    let board = Arc::new(Board(Mutex::new(Posted { at: clock(), metrics: Metrics::default() })));
+    let listener = TcpListener::bind(addr)?;
+    listener.set_nonblocking(true)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let router = router(board.clone());
+    std::thread::Builder::new().name("http".into()).spawn(move || {
+        let served = runtime.block_on(async {
+            axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
+        });
+        if let Err(error) = served {
+            warn!(%error, "HTTP ended");
+        }
+    })?;
+    Ok(board)
+}
+
+fn router(board: Arc<Board>) -> Router {
+    Router::new().route("/healthz", get(healthz)).route("/metrics", get(metrics)).with_state(board)
+}
+
+async fn healthz(State(board): State<Arc<Board>>) -> (StatusCode, &'static str) {
+    if clock().saturating_duration_since(board.0.lock().at) < STALE_AFTER {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the loop does not turn\n")
+    }
+}
+
+async fn metrics(State(board): State<Arc<Board>>) -> impl IntoResponse {
+    let metrics = board.0.lock().metrics.clone();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text())
+}

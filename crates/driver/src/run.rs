@@ -1,0 +1,391 @@
+//! The loop that runs one node with real sockets, on one thread.
+//!
+//! A turn: wait; receive from every readable socket and link, and give the
+//! node each datagram and frame; tell it the time if it is due; then one
+//! write per link and one sendmmsg per socket.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::epoll::EpollFlags;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use tracing::{info, warn};
+
+use crate::http::{self, Board};
+use crate::link::{Identity, Links, LinksConfig, LinksError};
+use crate::metrics::Metrics;
+use crate::node::{Input, Node, NodeId, Output, SocketId, Start, StopReason};
+use crate::sockets::Sockets;
+use crate::sys::{Bell, Poller, realtime};
+
+/// How long a stopping process goes on writing what was said before.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+const METRICS_PERIOD: Duration = Duration::from_secs(1);
+/// Rounds of sending in one turn: what is sent may fail and be answered.
+const ROUNDS_MAX: usize = 4;
+
+// Below these, a token is the id of a connection.
+const SOCKET_TOKENS: u64 = 1 << 62;
+const LISTENER_TOKEN: u64 = u64::MAX;
+const BELL_TOKEN: u64 = u64::MAX - 1;
+const SIGNAL_TOKEN: u64 = u64::MAX - 2;
+
+/// How a process is run, whatever its node does.
+#[derive(Clone, Debug)]
+pub struct RunConfig {
+    /// Who it is.
+    pub node: NodeId,
+    /// What it is, for people; sent to its peers.
+    pub role: String,
+    /// How it is linked to others.
+    pub links: LinksConfig,
+    /// Where it serves `/healthz` and `/metrics`; `None` for nowhere.
+    pub http: Option<SocketAddr>,
+    /// Whether to try for a real-time class.
+    pub realtime: bool,
+}
+
+/// Why a process could not start or had to end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The configuration of the links, or their listener.
+    #[error(transparent)]
+    Links(#[from] LinksError),
+    /// The HTTP listener could not be opened.
+    #[error("cannot serve HTTP on {addr}")]
+    Http {
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel refused what no process can do without.
+    #[error("the system refused what the loop needs")]
+    System(#[from] io::Error),
+    /// The node gave up and said why.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Runs the node that `make` returns until it stops, or until the operator
+/// says so twice.
+///
+/// Call it before starting any other thread, or signals may reach that one:
+/// SIGTERM and SIGINT become [`Input::Drain`] and, the second time, the end;
+/// SIGHUP becomes [`Input::Reload`]. `make` may start threads.
+///
+/// # Errors
+/// When the process cannot start as configured, the system refuses what the
+/// loop needs, or the node ends with [`StopReason::Failed`].
+pub fn run<N: Node>(config: &RunConfig, make: impl FnOnce(Start) -> N) -> Result<(), RunError> {
+    let signals = signals()?;
+    let mut running = Loop::new(config, make)?;
+    running.poller.add(&signals, SIGNAL_TOKEN, false)?;
+    running.signals = Some(signals);
+    running.run()
+}
+
+/// Takes signals away from their default actions, for this thread and those
+/// that it starts from now on.
+fn signals() -> io::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// A node with everything around it.
+pub(crate) struct Loop<N> {
+    node: N,
+    poller: Rc<Poller>,
+    bell: Arc<Bell>,
+    signals: Option<SignalFd>,
+    links: Links,
+    sockets: Sockets,
+    board: Option<Arc<Board>>,
+    metrics_at: Instant,
+    /// What happened and was not told yet.
+    inputs: Vec<Input>,
+    /// What the node's own outputs led to.
+    answers: VecDeque<Input>,
+    draining: bool,
+    stopping: Option<Stopping>,
+    counters: Counters,
+}
+
+struct Stopping {
+    reason: StopReason,
+    until: Instant,
+}
+
+#[derive(Default)]
+struct Counters {
+    turns: u64,
+    realtime: bool,
+    late_max: Duration,
+}
+
+impl<N: Node> Loop<N> {
+    pub(crate) fn new(config: &RunConfig, make: impl FnOnce(Start) -> N) -> Result<Self, RunError> {
+        let poller = Rc::new(Poller::new()?);
+        let bell = Arc::new(Bell::new()?);
+        poller.add(&*bell, BELL_TOKEN, false)?;
+        let (now, unix_ms) = (clock(), unix_ms());
+        let identity = Identity { node: config.node, role: config.role.clone(), boot: unix_ms };
+        let links = Links::new(&config.links, identity, now, poller.clone(), LISTENER_TOKEN)?;
+        let board = match config.http {
+            None => None,
+            Some(addr) => {
+                Some(http::serve(addr).map_err(|source| RunError::Http { addr, source })?)
+            }
+        };
+        let realtime = config.realtime && try_realtime();
+        let node = make(Start {
+            seed: RandomState::new().build_hasher().finish(),
+            instant: now,
+            unix_ms,
+            boot: unix_ms,
+            realtime,
+            waker: bell.clone().into(),
+        });
+        info!(node = %config.node, role = %config.role, boot = unix_ms, "started");
+        Ok(Self {
+            node,
+            sockets: Sockets::new(poller.clone(), SOCKET_TOKENS),
+            poller,
+            bell,
+            signals: None,
+            links,
+            board,
+            metrics_at: now,
+            inputs: Vec::new(),
+            answers: VecDeque::new(),
+            draining: false,
+            stopping: None,
+            counters: Counters { realtime, ..Counters::default() },
+        })
+    }
+
+    pub(crate) fn run(&mut self) -> Result<(), RunError> {
+        self.drain(clock());
+        self.deliver();
+        let mut ready = Vec::new();
+        let mut settled = self.settle();
+        loop {
+            let now = clock();
+            if let Some(stopping) = &self.stopping
+                && (stopping.until <= now || self.links.is_flushed())
+            {
+                return match &stopping.reason {
+                    StopReason::Drained => Ok(()),
+                    StopReason::Failed(why) => Err(RunError::Failed(why.clone())),
+                };
+            }
+            let timeout = if settled { self.timeout(now) } else { Duration::ZERO };
+            ready.clear();
+            self.poller.wait(Some(timeout), &mut ready)?;
+            self.counters.turns += 1;
+            for &(token, flags) in &ready {
+                self.ready(token, flags);
+                self.deliver();
+            }
+            self.handle_timeouts();
+            settled = self.settle();
+        }
+    }
+
+    /// How long nothing is to be done unless something happens.
+    fn timeout(&self, now: Instant) -> Duration {
+        let mut at = self.links.poll_timeout();
+        at = at.min(self.node.poll_timeout().unwrap_or(at));
+        if self.board.is_some() {
+            at = at.min(self.metrics_at);
+        }
+        if let Some(stopping) = &self.stopping {
+            at = at.min(stopping.until);
+        }
+        at.saturating_duration_since(now)
+    }
+
+    /// Reads one file.
+    fn ready(&mut self, token: u64, flags: EpollFlags) {
+        match token {
+            SIGNAL_TOKEN => self.signalled(),
+            BELL_TOKEN => {
+                self.bell.hush();
+                self.inputs.push(Input::Woken);
+            }
+            LISTENER_TOKEN => self.links.accept(clock()),
+            SOCKET_TOKENS.. => {
+                if let Ok(id) = u32::try_from(token - SOCKET_TOKENS) {
+                    self.sockets.receive(SocketId(id), &mut self.inputs);
+                }
+            }
+            connection => self.links.ready(clock(), connection, flags),
+        }
+    }
+
+    fn signalled(&mut self) {
+        while let Some(Ok(Some(signal))) = self.signals.as_ref().map(SignalFd::read_signal) {
+            if i32::try_from(signal.ssi_signo) == Ok(libc::SIGHUP) {
+                info!("told to reload");
+                self.inputs.push(Input::Reload);
+            } else if self.draining {
+                warn!("told to end at once");
+                self.stopping = Some(Stopping { reason: StopReason::Drained, until: clock() });
+            } else {
+                info!("told to drain");
+                self.draining = true;
+                self.inputs.push(Input::Drain);
+            }
+        }
+    }
+
+    /// Does what is due, after everything that had come was told: a process
+    /// that was suspended hears its peers before it judges them.
+    fn handle_timeouts(&mut self) {
+        let now = clock();
+        self.links.handle_timeout(now);
+        self.deliver();
+        let now = clock();
+        if let Some(at) = self.node.poll_timeout()
+            && at <= now
+        {
+            self.counters.late_max = self.counters.late_max.max(now - at);
+            self.node.handle_timeout(now);
+            self.drain(now);
+            self.deliver();
+        }
+        if let Some(board) = self.board.clone()
+            && self.metrics_at <= now
+        {
+            self.metrics_at = now + METRICS_PERIOD;
+            let mut metrics = Metrics::default();
+            self.metrics(&mut metrics);
+            board.post(now, metrics);
+        }
+    }
+
+    /// Sends what is to be sent; returns whether nothing is left to send.
+    fn settle(&mut self) -> bool {
+        for _ in 0..ROUNDS_MAX {
+            self.sockets.flush(&mut self.inputs);
+            self.links.flush(clock());
+            if !self.deliver() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Tells the node what happened; returns whether there was anything.
+    fn deliver(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let mut inputs = std::mem::take(&mut self.inputs);
+            for input in inputs.drain(..) {
+                any = true;
+                self.tell(input);
+            }
+            if self.inputs.is_empty() {
+                // Keeps its memory.
+                self.inputs = inputs;
+            }
+            let Some(input) = self.answers.pop_front().or_else(|| self.links.poll_event()) else {
+                if self.inputs.is_empty() {
+                    return any;
+                }
+                continue;
+            };
+            any = true;
+            self.tell(input);
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        let now = clock();
+        self.node.handle_input(now, input);
+        self.drain(now);
+    }
+
+    /// Takes in what the node wants done.
+    fn drain(&mut self, now: Instant) {
+        while let Some(output) = self.node.poll_output() {
+            match output {
+                Output::Datagram { socket, to, bytes } => self.sockets.send(socket, to, bytes),
+                Output::Frame { peer, class, kind, payload } => {
+                    self.links.send(now, peer, class, kind, &payload);
+                }
+                Output::Bind { socket, local, peer } => {
+                    self.answers.push_back(match self.sockets.bind(socket, local, peer) {
+                        Ok(local) => Input::Bound { socket, local },
+                        Err(error) => Input::BindFailed { socket, error },
+                    });
+                }
+                Output::Unbind { socket } => self.sockets.unbind(socket, &mut self.inputs),
+                Output::Stop(reason) => {
+                    if self.stopping.is_none() {
+                        info!(?reason, "stopping");
+                        self.stopping = Some(Stopping { reason, until: now + LAST_WORDS_MAX });
+                    }
+                }
+            }
+        }
+    }
+
+    fn metrics(&mut self, out: &mut Metrics) {
+        self.node.metrics(out);
+        self.links.metrics(out);
+        self.sockets.metrics(out);
+        let counters = &mut self.counters;
+        out.counter("driver_turns_total", "Turns of the loop.", &[], counters.turns);
+        let (name, help) = ("driver_realtime", "Whether the loop has a real-time class.");
+        out.gauge(name, help, &[], f64::from(u8::from(counters.realtime)));
+        let (name, help) =
+            ("driver_late_seconds_max", "How late a timer was at most, since the last time.");
+        out.gauge(name, help, &[], std::mem::take(&mut counters.late_max).as_secs_f64());
+    }
+
+    /// Where others can dial this node.
+    #[cfg(test)]
+    fn listens_on(&self) -> Option<SocketAddr> {
+        self.links.listens_on()
+    }
+}
+
+fn try_realtime() -> bool {
+    match realtime() {
+        Ok(()) => {
+            info!("the loop runs in a real-time class");
+            true
+        }
+        Err(error) => {
+            warn!(%error, "no real-time class for the loop");
+            false
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one clock of a running node")]
+pub(crate) fn clock() -> Instant {
+    Instant::now()
+}
+
+/// Milliseconds since 1970, zero before.
+#[expect(clippy::disallowed_methods, reason = "the one clock of a running node")]
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
