@@ -233,7 +233,8 @@ proptest! {
             if let Input::Frame { kind, payload, .. } = input {
                 prop_assert!(crate::frame::KIND_FIRST <= kind && payload.len() <= PAYLOAD_MAX);
             } else {
-                prop_assert!(matches!(input, Input::LinkUp { .. } | Input::LinkDown { .. }));
+                let is_link = matches!(input, Input::LinkUp { .. } | Input::LinkDown { .. });
+                prop_assert!(is_link);
             }
         }
     }
