@@ -239,8 +239,12 @@ impl Detector {
     }
 
     /// Returns whether this process, too, has heard nothing of some worker of that boot for as long
-    /// as a verdict takes. A boot that was never heard, or that another followed, is silent.
+    /// as a verdict takes. A boot that was never heard, or that another followed, is silent. Nobody
+    /// is, while the own tick is late: what was heard meanwhile is still unread.
     pub fn is_silent(&self, now: Instant, gateway: NodeId, boot: Boot) -> bool {
+        if self.tick_at + self.period() < now {
+            return false;
+        }
         let Some(gateway) = self.gateways.get(&gateway) else { return false };
         match &gateway.life {
             Some(life) if life.boot == boot => {
@@ -266,6 +270,11 @@ impl Detector {
             Some(life) if life.boot == boot => life.is_dead(),
             Some(_) | None => gateway.buried.contains(&boot),
         })
+    }
+
+    /// Returns whether this gateway is heard.
+    pub fn is_watched(&self, gateway: NodeId) -> bool {
+        self.gateways.contains_key(&gateway)
     }
 
     /// Returns the gateways that live, in ascending order.

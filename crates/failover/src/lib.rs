@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod controller;
 pub mod detector;
 mod flow;
 mod identity;
@@ -8,6 +9,7 @@ pub mod moves;
 pub mod pacing;
 mod place;
 pub mod slots;
+pub mod verdicts;
 
 pub use flow::{Flow, Transport};
 pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
