@@ -13,6 +13,7 @@ mod name_addr;
 mod names;
 mod params;
 mod parse;
+pub mod transactions;
 pub mod uri;
 mod via;
 mod writer;
