@@ -3,6 +3,7 @@
 
 mod check;
 mod defect;
+pub mod dialog;
 mod edit;
 mod fields;
 mod index;
