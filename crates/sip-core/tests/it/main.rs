@@ -1,0 +1,5 @@
+//! What users of the crate see.
+
+#![allow(missing_docs, reason = "tests")]
+
+mod ladders;
