@@ -1,2 +1,21 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod ear;
+mod fleet;
+mod journal;
+mod manners;
+mod offer;
+mod phone;
+mod random;
+mod sip;
+mod voice;
+
+pub use driver::codec;
+pub use ear::{Ear, Heard, LATE};
+pub use fleet::{Config, Fleet, Speech};
+pub use journal::{Ended, Entry, Event, Fault, Journal, PhoneId, What};
+pub use manners::{AnswersFrom, Incoming, Manners, Reinvite, SameVersion, SpeaksFrom};
+pub use offer::{Codec, DIGITS, Direction, PCMA, PCMU};
+pub use phone::{Command, State};
+pub use voice::{PACKET_LEN, PERIOD};
