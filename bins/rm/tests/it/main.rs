@@ -1,0 +1,3 @@
+//! What users of `holdline-rm` see, and the repository's own rules.
+
+mod tidy;

@@ -1,0 +1,178 @@
+//! The repository checks itself: who may import whom, and how files look.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Lines of a source file without its tests.
+const LINES_MAX: usize = 600;
+
+/// Which packages of ours each package may import, and nothing else.
+const LAYERS: [(&str, &[&str]); 14] = [
+    ("sip-core", &[]),
+    ("quota-split", &[]),
+    ("election", &[]),
+    ("lb-policy", &[]),
+    ("media", &[]),
+    ("failover", &["sip-core"]),
+    ("b2bua", &["sip-core", "failover"]),
+    ("driver", &["sip-core"]),
+    ("testkit", &["sip-core", "media", "driver"]),
+    ("rm", LIBRARIES),
+    ("mediagate", LIBRARIES),
+    ("callbridge", LIBRARIES),
+    ("examples", EVERYTHING),
+    ("benches", EVERYTHING),
+];
+
+const LIBRARIES: &[&str] =
+    &["sip-core", "quota-split", "election", "lb-policy", "media", "failover", "b2bua", "driver"];
+
+const EVERYTHING: &[&str] = &[
+    "sip-core",
+    "quota-split",
+    "election",
+    "lb-policy",
+    "media",
+    "failover",
+    "b2bua",
+    "driver",
+    "testkit",
+    "rm",
+    "mediagate",
+    "callbridge",
+];
+
+/// What tests may import beyond the layers.
+const TESTS: [(&str, &[&str]); 5] = [
+    ("failover", &["testkit"]),
+    ("b2bua", &["testkit"]),
+    ("rm", &["testkit", "mediagate", "callbridge"]),
+    ("mediagate", &["testkit"]),
+    ("callbridge", &["testkit"]),
+];
+
+#[test]
+fn every_package_imports_only_what_its_layer_may() {
+    let layers: BTreeMap<&str, &[&str]> = LAYERS.into_iter().collect();
+    let tests: BTreeMap<&str, &[&str]> = TESTS.into_iter().collect();
+    let packages = packages();
+    let ours: BTreeSet<&str> = packages.iter().map(Package::name).collect();
+    let mut faults = Vec::new();
+    for package in &packages {
+        let name = package.name();
+        let Some(allowed) = layers.get(name) else {
+            faults.push(format!("{name} stands in no layer: a new crate needs a decision"));
+            continue;
+        };
+        for (import, only_for_tests) in package.imports() {
+            let for_tests = tests.get(name).copied().unwrap_or_default();
+            let fine = allowed.contains(&import) || only_for_tests && for_tests.contains(&import);
+            if ours.contains(import) && !fine {
+                faults.push(format!("{name} may not import {import}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_package_inherits_the_lints() {
+    for package in packages() {
+        let manifest = package.0["manifest_path"].as_str().expect("a path").to_owned();
+        let text = std::fs::read_to_string(&manifest).expect("a manifest");
+        assert!(text.contains("[lints]\nworkspace = true\n"), "{manifest} has lints of its own");
+    }
+}
+
+#[test]
+fn no_source_file_is_longer_than_the_wall() {
+    let mut faults = Vec::new();
+    for path in files("rs").into_iter().filter(|path| !is_test(path)) {
+        let text = std::fs::read_to_string(&path).expect("a source file");
+        let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+        if LINES_MAX < lines {
+            faults.push(format!("{}: {lines} lines without tests", path.display()));
+        }
+    }
+    assert!(faults.is_empty(), "split these:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_for_later_or_switched_off() {
+    // Put together here, or this file would find itself.
+    let marks = [
+        ["TO", "DO"].concat(),
+        ["FIX", "ME"].concat(),
+        ["XX", "X"].concat(),
+        ["todo", "!("].concat(),
+        ["unimplemented", "!("].concat(),
+        ["#[ig", "nore"].concat(),
+    ];
+    let mut faults = Vec::new();
+    for path in ["rs", "toml", "sh", "py"].into_iter().flat_map(files) {
+        let text = std::fs::read_to_string(&path).expect("a text file");
+        for (number, line) in text.lines().enumerate() {
+            if marks.iter().any(|mark| line.contains(mark.as_str())) {
+                faults.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+struct Package(serde_json::Value);
+
+impl Package {
+    fn name(&self) -> &str {
+        self.0["name"].as_str().expect("a name")
+    }
+
+    /// What it imports, and whether for its tests alone.
+    fn imports(&self) -> impl Iterator<Item = (&str, bool)> {
+        let imports = self.0["dependencies"].as_array().expect("a list");
+        imports.iter().map(|import| {
+            (import["name"].as_str().expect("a name"), import["kind"].as_str() == Some("dev"))
+        })
+    }
+}
+
+fn packages() -> Vec<Package> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let packages = metadata["packages"].as_array().expect("a list");
+    packages.iter().cloned().map(Package).collect()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+/// The workspace's files with this extension, build output left out.
+fn files(extension: &str) -> Vec<PathBuf> {
+    let mut folders = vec![root()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let name = entry.file_name();
+            if path.is_dir() {
+                if name != "target" && name != ".git" {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|other| other == extension) {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+fn is_test(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "tests.rs")
+        || path.components().any(|part| part.as_os_str() == "tests")
+}
