@@ -49,7 +49,7 @@ pub enum DialogError {
     /// The request has no Contact, so no later request could reach the peer.
     #[error("the request has no contact")]
     NoContact,
-    /// The response has no To tag and is provisional, or it is a refusal.
+    /// The response is a 100, a provisional one without a To tag, or a refusal.
     #[error("the response makes no dialog")]
     NoDialog,
 }
@@ -81,7 +81,7 @@ impl Dialog {
         let local = copy.add_address(&to);
         let remote = copy.add_address(&from);
         let remote_target = copy.add(contact.uri());
-        let routes: Vec<_> = request.record_routes().map(|route| copy.add_route(&route)).collect();
+        let routes = copy.add_routes(request);
         let copy = copy.finish();
         Ok(Self {
             call_id: copy.slice(call_id),
@@ -98,57 +98,94 @@ impl Dialog {
         })
     }
 
-    /// Makes the caller's side of the dialog that `response` to `request`
-    /// began: early for a provisional response with a To tag, confirmed for a
-    /// 2xx. Each To tag of a fork makes a dialog of its own. A response
-    /// without Contact leaves the Request-URI as the remote target.
+    /// Makes what the caller knows before anything came back: no remote tag, no
+    /// route set, and the Request-URI as the remote target. It is no dialog
+    /// yet; [`Dialog::answered`] makes one of it for each answer.
     ///
     /// # Errors
     ///
-    /// See [`DialogError`].
-    pub fn uac(request: &Message, response: &Message) -> Result<Self, DialogError> {
-        let confirmed = match response.status() {
-            Some(101..=199) if response.to_tag().is_some() => false,
-            Some(200..=299) => true,
-            _ => return Err(DialogError::NoDialog),
-        };
-        let from = response.from().ok_or(DialogError::Unreadable)?;
-        let to = response.to().ok_or(DialogError::Unreadable)?;
+    /// [`DialogError::Unreadable`]: the caller wrote no such request.
+    pub fn calling(request: &Message) -> Result<Self, DialogError> {
+        let from = request.from().ok_or(DialogError::Unreadable)?;
+        let to = request.to().ok_or(DialogError::Unreadable)?;
         let cseq = request.cseq().ok_or(DialogError::Unreadable)?;
-        let uri = request.request_uri().ok_or(DialogError::NoDialog)?;
-        let target = response.contact().map_or(uri, |contact| contact.uri());
+        let uri = request.request_uri().ok_or(DialogError::Unreadable)?;
         let mut copy = Copy::default();
         let call_id = copy.add(request.call_id());
         let local_tag = copy.add(from.tag().unwrap_or_default());
-        let remote_tag = copy.add(to.tag().unwrap_or_default());
         let local = copy.add_address(&from);
         let remote = copy.add_address(&to);
-        let remote_target = copy.add(target);
-        let routes: Vec<_> = response.record_routes().map(|route| copy.add_route(&route)).collect();
+        let remote_target = copy.add(uri);
         let copy = copy.finish();
         Ok(Self {
             call_id: copy.slice(call_id),
             local_tag: copy.slice(local_tag),
-            remote_tag: copy.slice(remote_tag),
+            remote_tag: Bytes::new(),
             local: copy.slice(local),
             remote: copy.slice(remote),
             local_cseq: cseq.number,
             remote_cseq: None,
-            // RFC 3261 §12.1.2: the caller goes the recorded way backwards.
-            route_set: routes.into_iter().rev().map(|route| copy.slice(route)).collect(),
+            route_set: Vec::new(),
             remote_target: copy.slice(remote_target),
             secure: is_secure(uri),
-            confirmed,
+            confirmed: false,
         })
+    }
+
+    /// Makes the caller's dialog that `response` to the call began: early for
+    /// a provisional response with a To tag, confirmed for a 2xx. Each To tag
+    /// of a fork makes a dialog of its own, also out of another fork's. A
+    /// response without Contact leaves the remote target as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`DialogError::NoDialog`]: a 100, a provisional response without a
+    /// tag, or a refusal. [`DialogError::Unreadable`]: To cannot be read.
+    pub fn answered(&self, response: &Message) -> Result<Self, DialogError> {
+        let tag = response.to_tag();
+        let confirmed = match response.status() {
+            Some(101..=199) if tag.is_some() => false,
+            Some(200..=299) => true,
+            _ => return Err(DialogError::NoDialog),
+        };
+        let to = response.to().ok_or(DialogError::Unreadable)?;
+        let contact = response.contact();
+        let mut copy = Copy::default();
+        let remote_tag = copy.add(tag.unwrap_or_default());
+        let remote = copy.add_address(&to);
+        let target = contact.map(|contact| copy.add(contact.uri()));
+        let routes = copy.add_routes(response);
+        let copy = copy.finish();
+        Ok(Self {
+            remote_tag: copy.slice(remote_tag),
+            remote: copy.slice(remote),
+            remote_cseq: None,
+            // RFC 3261 §12.1.2: the caller goes the recorded way backwards.
+            route_set: routes.into_iter().rev().map(|route| copy.slice(route)).collect(),
+            remote_target: target
+                .map_or_else(|| self.remote_target.clone(), |target| copy.slice(target)),
+            confirmed,
+            ..self.clone()
+        })
+    }
+
+    /// Makes the caller's side of the dialog that `response` to `request`
+    /// began, as [`Dialog::calling`] and [`Dialog::answered`] do together.
+    ///
+    /// # Errors
+    ///
+    /// As those two.
+    pub fn uac(request: &Message, response: &Message) -> Result<Self, DialogError> {
+        Self::calling(request)?.answered(response)
     }
 
     /// Confirms the caller's early dialog with its 2xx, whose Record-Route and
     /// Contact replace those of the provisional response (RFC 3261 §13.2.2.4).
+    /// Of a confirmed dialog this refreshes the target only.
     pub fn confirm(&mut self, response: &Message) {
         if !self.confirmed {
             let mut copy = Copy::default();
-            let routes: Vec<_> =
-                response.record_routes().map(|route| copy.add_route(&route)).collect();
+            let routes = copy.add_routes(response);
             let copy = copy.finish();
             self.route_set = routes.into_iter().rev().map(|route| copy.slice(route)).collect();
             self.confirmed = true;
@@ -266,12 +303,15 @@ impl Copy {
         start..self.text.len()
     }
 
-    /// Adds a URI and the header's parameters.
-    fn add_route(&mut self, route: &NameAddr<'_>) -> Range<usize> {
-        let start = self.text.len();
-        self.add_uri(route);
-        self.text.extend_from_slice(route.params().as_bytes());
-        start..self.text.len()
+    /// Adds every Record-Route, URI and header parameters, in order.
+    fn add_routes(&mut self, message: &Message) -> Vec<Range<usize>> {
+        let add = |route: NameAddr<'_>| {
+            let start = self.text.len();
+            self.add_uri(&route);
+            self.text.extend_from_slice(route.params().as_bytes());
+            start..self.text.len()
+        };
+        message.record_routes().map(add).collect()
     }
 
     fn add_uri(&mut self, address: &NameAddr<'_>) {
@@ -323,3 +363,5 @@ fn request_uri(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(kept)
 }
 
+#[cfg(test)]
+mod tests;
