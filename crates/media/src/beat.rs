@@ -8,6 +8,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::network::Network;
+
 /// Between two beats of one worker.
 pub const BEAT_PERIOD: Duration = Duration::from_millis(10);
 
@@ -64,16 +66,23 @@ pub struct Hear {
 }
 
 /// Who gets beats.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Hearers {
+    trusted: Vec<Network>,
     heard: Vec<(SocketAddr, Instant)>,
 }
 
 impl Hearers {
-    /// Takes in a datagram that came to the beat address from someone who may hear beats. Returns whether it was a
-    /// [`Hear`] and there was room for one more hearer.
+    /// Nobody as yet, and only those in `trusted` ever: a forged address must not bring beats upon a stranger.
+    pub fn new(trusted: Vec<Network>) -> Self {
+        Self { trusted, heard: Vec::new() }
+    }
+
+    /// Takes in a datagram that came to the beat address. Returns whether it was a [`Hear`] from somebody trusted, and
+    /// there was room for one more hearer.
     pub fn hear(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) -> bool {
-        if Hear::decode(datagram).is_none() {
+        let trusted = self.trusted.iter().any(|network| network.contains(from.ip()));
+        if !trusted || Hear::decode(datagram).is_none() {
             return false;
         }
         self.heard.retain(|(addr, at)| *addr != from && now < *at + HEAR_EXPIRY);
@@ -195,7 +204,9 @@ mod tests {
     fn a_hearer_is_served_for_a_second_and_no_crowd_is() {
         let start = Instant::now();
         let hear = Hear { hearer: 4, realtime: true }.encode();
-        let mut hearers = Hearers::default();
+        let mut hearers = Hearers::new(vec!["127.0.0.0/8".parse().unwrap()]);
+
+        assert!(!hearers.hear(start, SocketAddr::from(([192, 0, 2, 1], 1)), &hear));
 
         for port in 1..=64 {
             assert!(hearers.hear(start, SocketAddr::from(([127, 0, 0, 1], port)), &hear));
