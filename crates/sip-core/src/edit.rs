@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::lex::Elements;
 use crate::message::Message;
+use crate::splice::Splices;
 use crate::writer::{write_filtered, write_header, write_line};
 use crate::{Name, Via};
 
@@ -15,19 +16,11 @@ use crate::{Name, Via};
 #[derive(Clone, Debug)]
 pub struct Edit<'a> {
     message: &'a Message,
-    splices: Vec<Splice>,
+    splices: Splices,
     vias_popped: usize,
     vias_pushed: Vec<Vec<u8>>,
     via_seen_from: Option<(IpAddr, u16)>,
     body: Option<Bytes>,
-}
-
-/// Bytes `at..end` of the original become `text`.
-#[derive(Clone, Debug)]
-struct Splice {
-    at: usize,
-    end: usize,
-    text: Vec<u8>,
 }
 
 impl<'a> Edit<'a> {
@@ -36,7 +29,7 @@ impl<'a> Edit<'a> {
     pub const fn new(message: &'a Message) -> Self {
         Self {
             message,
-            splices: Vec::new(),
+            splices: Splices::new(),
             vias_popped: 0,
             vias_pushed: Vec::new(),
             via_seen_from: None,
@@ -50,7 +43,7 @@ impl<'a> Edit<'a> {
         if let Some(span) = self.message.request_uri_span() {
             let mut text = Vec::with_capacity(uri.len());
             write_filtered(&mut text, uri, |b| b > b' ' && !matches!(b, b'<' | b'>' | b'"' | 0x7f));
-            self.splice(span.at as usize, span.end as usize, text);
+            self.splices.replace(span.at as usize, span.end as usize, text);
         }
         self
     }
@@ -98,7 +91,7 @@ impl<'a> Edit<'a> {
             text.push(b' ');
         }
         write_line(&mut text, value.as_ref());
-        self.splice(line.offset(), line.offset() + whole.len(), text);
+        self.splices.replace(line.offset(), line.offset() + whole.len(), text);
         self
     }
 
@@ -108,7 +101,7 @@ impl<'a> Edit<'a> {
         let at = self.message.headers_end();
         let mut text = Vec::with_capacity(value.as_ref().len() + 24);
         write_header(&mut text, name, value.as_ref());
-        self.insert(at, text);
+        self.splices.insert(at, text);
         self
     }
 
@@ -119,7 +112,7 @@ impl<'a> Edit<'a> {
         let at = self.message.find(name, 0).map(|index| self.message.line_at(index).offset());
         let mut text = Vec::with_capacity(value.as_ref().len() + 24);
         write_header(&mut text, name, value.as_ref());
-        self.insert(at.unwrap_or(self.message.headers_end()), text);
+        self.splices.insert(at.unwrap_or(self.message.headers_end()), text);
         self
     }
 
@@ -149,25 +142,9 @@ impl<'a> Edit<'a> {
         self.finish_vias();
         if let Some(body) = self.body.take() {
             self = self.set(Name::CONTENT_LENGTH, body.len().to_string());
-            self.splice(self.message.body_at(), self.message.bytes().len(), body.into());
+            self.splices.replace(self.message.body_at(), self.message.bytes().len(), body.into());
         }
-        // A stable sort: insertions at one place keep the order of the calls.
-        self.splices.sort_by_key(|splice| (splice.at, splice.end));
-        let bytes = self.message.bytes();
-        let grown: usize = self.splices.iter().map(|splice| splice.text.len()).sum();
-        let mut out = Vec::with_capacity(bytes.len() + grown);
-        let mut done = 0;
-        for splice in &self.splices {
-            // What an earlier splice has taken away is not there to change.
-            if splice.at < done {
-                continue;
-            }
-            out.extend_from_slice(&bytes[done..splice.at]);
-            out.extend_from_slice(&splice.text);
-            done = splice.end;
-        }
-        out.extend_from_slice(&bytes[done..]);
-        Bytes::from(out)
+        Bytes::from(self.splices.apply(self.message.bytes()))
     }
 
     fn finish_vias(&mut self) {
@@ -182,11 +159,7 @@ impl<'a> Edit<'a> {
             let first = index.map(|index| self.message.line_at(index).offset());
             let at = first.unwrap_or_else(|| first_line_at(self.message));
             let pushed = std::mem::take(&mut self.vias_pushed);
-            self.splices.push(Splice {
-                at,
-                end: at,
-                text: pushed.into_iter().rev().flatten().collect(),
-            });
+            self.splices.insert(at, pushed.into_iter().rev().flatten().collect());
         }
     }
 
@@ -220,14 +193,14 @@ impl<'a> Edit<'a> {
         text.extend_from_slice(rest.as_bytes());
         let at = base + element.len() - params.len();
         if text != params {
-            self.splice(at, at + params.len(), text);
+            self.splices.replace(at, at + params.len(), text);
         }
     }
 
     fn remove_from(mut self, name: Name<'_>, mut from: usize) -> Self {
         while let Some(index) = self.message.find(name, from) {
             let line = self.message.line_at(index);
-            self.splice(line.offset(), line.offset() + line.as_bytes().len(), Vec::new());
+            self.splices.replace(line.offset(), line.offset() + line.as_bytes().len(), Vec::new());
             from = index + 1;
         }
         self
@@ -245,25 +218,19 @@ impl<'a> Edit<'a> {
                 Some(first_left) => {
                     let at = line.offset() + offset_in(line.as_bytes(), line.value());
                     let end = line.offset() + offset_in(line.as_bytes(), first_left);
-                    self.splice(at, end, Vec::new());
+                    self.splices.replace(at, end, Vec::new());
                     return;
                 }
                 None => {
                     count -= Elements::new(line.value()).count().min(count);
-                    self.splice(line.offset(), line.offset() + line.as_bytes().len(), Vec::new());
+                    self.splices.replace(
+                        line.offset(),
+                        line.offset() + line.as_bytes().len(),
+                        Vec::new(),
+                    );
                 }
             }
         }
-    }
-
-    fn splice(&mut self, at: usize, end: usize, text: Vec<u8>) {
-        self.splices
-            .retain(|splice| splice.at == splice.end || (splice.at, splice.end) != (at, end));
-        self.splices.push(Splice { at, end, text });
-    }
-
-    fn insert(&mut self, at: usize, text: Vec<u8>) {
-        self.splices.push(Splice { at, end: at, text });
     }
 }
 

@@ -14,6 +14,8 @@ mod name_addr;
 mod names;
 mod params;
 mod parse;
+pub mod sdp;
+mod splice;
 pub mod transactions;
 pub mod uri;
 mod via;
