@@ -232,13 +232,23 @@ pub(crate) fn verdict(head: &Head, defects: &[Defect], method: &[u8]) -> Verdict
         Start::Response { .. } if defects.iter().any(spoils_response) => Verdict::Discard,
         Start::Response { .. } => Verdict::Ok,
         Start::Request { .. } => {
-            let statuses = || defects.iter().filter_map(|defect| defect.kind.status());
-            match statuses().find(|&s| s == 505).or_else(|| statuses().min()) {
+            let statuses = defects.iter().filter_map(|defect| defect.kind.status());
+            match statuses.max_by_key(|status| rank(*status)) {
                 None => Verdict::Ok,
                 Some(_) if method == b"ACK" || !head.checks.has_via => Verdict::Discard,
                 Some(status) => Verdict::Answer(status),
             }
         }
+    }
+}
+
+/// Of several statuses, the one that helps the sender most.
+const fn rank(status: u16) -> u8 {
+    match status {
+        505 => 3,
+        513 => 2,
+        400 => 1,
+        _ => 0,
     }
 }
 
@@ -258,6 +268,7 @@ fn spoils_response(defect: &Defect) -> bool {
         | DefectKind::Missing
         | DefectKind::MethodMismatch
         | DefectKind::UnknownMethodMismatch
-        | DefectKind::BodyTooShort => true,
+        | DefectKind::BodyTooShort
+        | DefectKind::BodyTooLong => true,
     }
 }

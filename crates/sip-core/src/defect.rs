@@ -76,6 +76,8 @@ pub enum DefectKind {
     UnknownMethodMismatch,
     /// Content-Length announces more than there is.
     BodyTooShort,
+    /// Content-Length announces more than a stream's reader takes.
+    BodyTooLong,
     /// A value is odd but can be read without doubt; nothing needs to be done.
     Odd,
 }
@@ -89,6 +91,7 @@ impl DefectKind {
             Self::Odd => None,
             Self::Version => Some(505),
             Self::UnknownMethodMismatch => Some(501),
+            Self::BodyTooLong => Some(513),
             Self::StartLine
             | Self::StatusCode
             | Self::RequestUri
@@ -118,6 +121,7 @@ impl DefectKind {
             Self::MethodMismatch => "method mismatch",
             Self::UnknownMethodMismatch => "unknown method mismatch",
             Self::BodyTooShort => "body too short",
+            Self::BodyTooLong => "body too long",
             Self::Odd => "odd",
         }
     }

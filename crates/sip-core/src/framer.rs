@@ -1,0 +1,242 @@
+//! Messages out of a stream (RFC 3261 §18.3), within limits.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use sip_core::framer::{Config, Framer, Output};
+//!
+//! # fn example(now: Instant) {
+//! let mut framer = Framer::new(Config {
+//!     head_len_max: 16 * 1024,
+//!     headers_max: 200,
+//!     body_len_max: 64 * 1024,
+//!     message_time_max: Duration::from_secs(10),
+//! });
+//! framer.handle_input(now, b"\r\n\r\nOPTIONS sip:a@example.com SI");
+//! assert_eq!(framer.poll_output(), Some(Output::Ping));
+//! assert_eq!(framer.poll_output(), None);
+//! assert_eq!(framer.poll_timeout(), Some(now + Duration::from_secs(10)));
+//! # }
+//! ```
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+
+use crate::defect::{DefectKind, ParseError, ParseErrorKind};
+use crate::message::Message;
+use crate::names::Name;
+use crate::parse::{self, BodyLen, HEAD_LEN_MAX, Head, Limits};
+
+/// What a peer may send over one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of start line and headers; never more than [`HEAD_LEN_MAX`].
+    pub head_len_max: usize,
+    /// Header lines.
+    pub headers_max: usize,
+    /// Bytes of body.
+    pub body_len_max: usize,
+    /// Time from the first byte of a message to its last.
+    pub message_time_max: Duration,
+}
+
+/// What a stream held, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A message; look at its verdict.
+    Message(Message),
+    /// A double line break, which a client sends to keep the connection open:
+    /// answer with a single one (RFC 5626 §4.4.1).
+    Ping,
+    /// A single line break, the answer to our own double one. It is reported
+    /// at once, so the first half of a ping that comes in two parts looks like
+    /// one; a server, which sends no pings, ignores it.
+    Pong,
+    /// Nothing more can be read: close the connection. Comes once and last,
+    /// behind the message to answer if there is one.
+    Failed(FramerError),
+}
+
+/// Why a stream cannot be read on. The peer is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FramerError {
+    /// What came is no SIP message.
+    #[error("no sip message: {0}")]
+    Parse(ParseError),
+    /// Content-Length is missing, stands twice or is no number, so nobody
+    /// knows where the next message starts.
+    #[error("no usable content length")]
+    Length,
+    /// A body is announced that is longer than [`Config::body_len_max`].
+    #[error("too long a body")]
+    BodyTooLong,
+    /// A message took longer than [`Config::message_time_max`].
+    #[error("too slow a message")]
+    TooSlow,
+}
+
+/// Cuts a stream into messages. Agrees with [`Message::parse`] on the length of
+/// every message, since both use one reader.
+#[derive(Debug)]
+pub struct Framer {
+    config: Config,
+    buffer: BytesMut,
+    state: State,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Between two messages; `after_break` when a line break was the last.
+    Idle { after_break: bool },
+    /// A head has begun and must be whole by `until`; no end of it is in the
+    /// first `searched` bytes.
+    Head { until: Instant, searched: usize },
+    /// The head is whole, the body is not.
+    Body { until: Instant, head: Box<Head>, message_len: usize },
+    /// The stream is beyond use.
+    Failed,
+}
+
+impl Framer {
+    /// Begins with nothing received.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let state = State::Idle { after_break: false };
+        Self { config, buffer: BytesMut::new(), state, outputs: VecDeque::new() }
+    }
+
+    /// Takes in what arrived at `now`; ignored once the stream has failed.
+    pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) {
+        if matches!(self.state, State::Failed) {
+            return;
+        }
+        self.buffer.extend_from_slice(bytes);
+        while self.step(now) {}
+    }
+
+    /// Gives up on a message that took too long; does nothing before its time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_some_and(|until| until <= now) {
+            self.fail(FramerError::TooSlow);
+        }
+    }
+
+    /// Returns the next thing found. Drain until `None` after every other call.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when `handle_timeout` is next needed.
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        match self.state {
+            State::Head { until, .. } | State::Body { until, .. } => Some(until),
+            State::Idle { .. } | State::Failed => None,
+        }
+    }
+
+    /// Gets one thing out of the buffer; false when more bytes are needed.
+    fn step(&mut self, now: Instant) -> bool {
+        match std::mem::replace(&mut self.state, State::Failed) {
+            State::Failed => false,
+            State::Idle { after_break } => self.step_idle(now, after_break),
+            State::Head { until, searched } => self.step_head(until, searched),
+            State::Body { until, head, message_len } => {
+                if self.buffer.len() < message_len {
+                    self.state = State::Body { until, head, message_len };
+                    return false;
+                }
+                let bytes = self.buffer.split_to(message_len).freeze();
+                self.outputs.push_back(Output::Message(Message::with_head(bytes, *head)));
+                self.state = State::Idle { after_break: false };
+                true
+            }
+        }
+    }
+
+    fn step_idle(&mut self, now: Instant, mut after_break: bool) -> bool {
+        let mut has_new_break = false;
+        while self.buffer.starts_with(b"\r\n") {
+            self.buffer.advance(2);
+            if after_break {
+                self.outputs.push_back(Output::Ping);
+            }
+            has_new_break = !after_break;
+            after_break = !after_break;
+        }
+        if has_new_break {
+            self.outputs.push_back(Output::Pong);
+        }
+        let is_idle = self.buffer.is_empty() || self.buffer[..] == b"\r"[..];
+        self.state = if is_idle {
+            State::Idle { after_break }
+        } else {
+            State::Head { until: now + self.config.message_time_max, searched: 0 }
+        };
+        !is_idle
+    }
+
+    fn step_head(&mut self, until: Instant, searched: usize) -> bool {
+        let head_len_max = self.config.head_len_max.min(HEAD_LEN_MAX);
+        let Some(found) = memchr::memmem::find(&self.buffer[searched..], b"\r\n\r\n") else {
+            if head_len_max < self.buffer.len() {
+                self.fail_parse(ParseErrorKind::HeadTooLong, head_len_max);
+                return false;
+            }
+            let searched = self.buffer.len().saturating_sub(3);
+            self.state = State::Head { until, searched };
+            return false;
+        };
+        let head_len = searched + found + 4;
+        if head_len_max < head_len {
+            self.fail_parse(ParseErrorKind::HeadTooLong, head_len_max);
+            return false;
+        }
+        let limits = Limits { head_len_max, headers_max: self.config.headers_max };
+        let mut head = match parse::parse(&self.buffer[..head_len], limits) {
+            Ok(head) => head,
+            Err(error) => {
+                self.fail(FramerError::Parse(error));
+                return false;
+            }
+        };
+        debug_assert_eq!(head.len as usize, head_len, "reader and framer find one end");
+        let header = Some(Name::CONTENT_LENGTH);
+        let error = match head.checks.body_len() {
+            BodyLen::Is(len) if len as usize <= self.config.body_len_max => {
+                let message_len = head_len + len as usize;
+                self.state = State::Body { until, head: Box::new(head), message_len };
+                return true;
+            }
+            BodyLen::Is(_) => {
+                head.checks.defect(header, DefectKind::BodyTooLong, head_len);
+                FramerError::BodyTooLong
+            }
+            BodyLen::Absent => {
+                head.checks.defect(header, DefectKind::Missing, head_len);
+                FramerError::Length
+            }
+            BodyLen::Unknown => FramerError::Length,
+        };
+        let bytes = self.buffer.split_to(head_len).freeze();
+        self.outputs.push_back(Output::Message(Message::with_head(bytes, head)));
+        self.fail(error);
+        false
+    }
+
+    fn fail_parse(&mut self, kind: ParseErrorKind, offset: usize) {
+        self.fail(FramerError::Parse(ParseError { kind, offset }));
+    }
+
+    fn fail(&mut self, error: FramerError) {
+        self.state = State::Failed;
+        self.buffer = BytesMut::new();
+        self.outputs.push_back(Output::Failed(error));
+    }
+}
+
+#[cfg(test)]
+mod tests;
