@@ -1,0 +1,114 @@
+"""Real peers against Holdline in five processes: SIPp scenarios, many SIPp calls,
+and two PJSIP phones whose media gateway is killed.
+
+    peers.py --bin-dir DIR --folder DIR [--calls N] [--rate N] [--only WHAT]
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+from cluster import GATE, Cluster
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CALLER, CALLEE = "127.77.6.8", "127.77.6.9"
+LOAD = os.path.join(HERE, "..", "benches", "peers")
+SCENARIOS = os.path.join(HERE, "sipp")
+
+
+def sipp(folder, name, role, address, port, *arguments):
+    """Starts SIPp; its files say what went wrong, if something did."""
+    log = os.path.join(folder, f"{name}_{role}")
+    command = ["sipp", "-nostdin", "-i", address, "-p", "5060", "-mi", address, "-mp", str(port),
+               "-buff_size", "4000000", "-trace_err", "-error_file", f"{log}.errors", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=open(f"{log}.log", "w"),
+                            stderr=subprocess.STDOUT)
+
+
+def end(process, seconds):
+    """Waits; returns the exit code, or what happened instead."""
+    try:
+        return process.wait(max(seconds, 0.1))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return "did not end"
+
+
+def pair(folder, name, caller, callee, calls, rate, hold=1000):
+    """Lets a SIPp caller call a SIPp callee through the gate; none may fail."""
+    start = time.monotonic()
+    limit = calls / rate + hold / 1000 + 60
+    answering = sipp(folder, name, "callee", CALLEE, 7000, "-sf", callee, "-m", str(calls))
+    time.sleep(0.5)
+    calling = sipp(folder, name, "caller", CALLER, 6000, "-sf", caller, "-m", str(calls),
+                   "-r", str(rate), "-l", "10000", "-d", str(hold), "-s", "1001", GATE)
+    codes = {"caller": end(calling, limit), "callee": end(answering, 10)}
+    for role, code in codes.items():
+        if code != 0:
+            print(f"FAILED: {name}, {role}: {code}")
+            for kind in ("errors", "log"):
+                path = os.path.join(folder, f"{name}_{role}.{kind}")
+                if os.path.exists(path):
+                    with open(path, errors="replace") as file:
+                        print(f"--- {path}\n{file.read()[-3000:]}")
+            return [f"{name}: {role} {code}"]
+    took = time.monotonic() - start
+    print(f"ok: {name}: {calls} calls at {rate}/s, none failed ({took:.0f} s)", flush=True)
+    return []
+
+
+def scenario(folder, name, calls, rate):
+    files = [os.path.join(SCENARIOS, f"{name}_{role}.xml") for role in ("caller", "callee")]
+    return pair(folder, name, *files, calls, rate)
+
+
+def load(folder, name, calls, rate):
+    files = [os.path.join(LOAD, f"{role}.xml") for role in ("caller", "callee")]
+    return pair(folder, name, *files, calls, rate)
+
+
+def phones(cluster):
+    victim = cluster.nodes["mediagate"].process
+    script = os.path.join(HERE, "phones", "two_phones.py")
+    command = [sys.executable, script, "--gate", GATE, "--kill", str(victim.pid)]
+    code = end(subprocess.Popen(command, stdin=subprocess.DEVNULL), 120)
+    if victim.poll() is not None:
+        cluster.restart("mediagate")
+    return [] if code == 0 else [f"phones: {code}"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--rate", type=int, default=200)
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    folder = arguments.folder
+    os.makedirs(folder, exist_ok=True)
+    with Cluster(arguments.bin_dir, folder, f"{CALLEE}:5060") as cluster:
+        steps = {
+            "cancel": lambda: scenario(folder, "cancel", 20, 10),
+            "busy": lambda: scenario(folder, "busy", 20, 10),
+            "no_answer": lambda: scenario(folder, "no_answer", 10, 10),
+            "hold": lambda: scenario(folder, "hold", 20, 10),
+            "load": lambda: load(folder, "load", arguments.calls, arguments.rate),
+            "phones": lambda: phones(cluster),
+            "after": lambda: load(folder, "after", 20, 10),
+        }
+        faults = []
+        for name, step in steps.items():
+            if arguments.only in (None, name):
+                faults += step()
+        faults += cluster.faults()
+    for fault in faults:
+        print(f"FAILED: {fault}")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
