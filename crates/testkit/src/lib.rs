@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod cut;
 mod ear;
 mod fleet;
 mod journal;
@@ -9,6 +10,7 @@ mod offer;
 mod phone;
 mod random;
 mod sip;
+mod studio;
 mod voice;
 
 pub use driver::codec;
@@ -18,4 +20,5 @@ pub use journal::{Ended, Entry, Event, Fault, Journal, PhoneId, What};
 pub use manners::{AnswersFrom, Incoming, Manners, Reinvite, SameVersion, SpeaksFrom};
 pub use offer::{Codec, DIGITS, Direction, PCMA, PCMU};
 pub use phone::{Command, State};
+pub use studio::{Pace, Studio, StudioError, drops_at};
 pub use voice::{PACKET_LEN, PERIOD};

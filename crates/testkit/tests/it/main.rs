@@ -4,3 +4,4 @@
 mod calls;
 mod manners;
 mod run;
+mod studio;

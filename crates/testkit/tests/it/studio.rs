@@ -1,0 +1,65 @@
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use testkit::{Command, Config, Fleet, PhoneId, State, Studio};
+
+/// Waits until `done` says so, at most five seconds.
+fn wait(studio: &Studio, done: impl Fn(&Fleet, Instant) -> bool + Copy + Send + 'static) {
+    for _ in 0..500 {
+        if studio.with(move |fleet, now| done(fleet, now)) {
+            return;
+        }
+        #[allow(clippy::disallowed_methods, reason = "real sockets take real time")]
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{}", studio.with(|fleet, now| fleet.journal().text(now)));
+}
+
+#[test]
+fn ten_calls_run_over_real_sockets() {
+    let ip = Ipv4Addr::new(127, 0, 9, 1);
+    let config = Config { phones: 20, sip_sockets: 4, sip_port: 5070, ..Config::new(ip.into()) };
+    let studio = Studio::open(config, 1).unwrap();
+    studio.with(|fleet, now| {
+        for caller in 0..10 {
+            let callee = PhoneId(caller + 10);
+            let config = fleet.config();
+            let to = format!("sip:{}@{}", config.user(callee), config.sip_addr(callee));
+            fleet.plan(now, PhoneId(caller), Command::Call { to });
+        }
+    });
+    let all_hear =
+        |fleet: &Fleet, now| fleet.phones().all(|phone| 25 < fleet.ear(phone).heard(now).received);
+    wait(&studio, all_hear);
+    assert_eq!(studio.take_pace().unsent, 0);
+    assert_eq!(testkit::drops_at(ip).unwrap(), 0);
+
+    studio.with(|fleet, now| {
+        for caller in 0..10 {
+            fleet.plan(now, PhoneId(caller), Command::Hangup);
+        }
+    });
+    wait(&studio, |fleet, _| fleet.phones().all(|phone| fleet.state(phone) == State::Idle));
+    let fleet = studio.close();
+    assert_eq!(fleet.journal().faults().count(), 0);
+    assert!(
+        fleet.phones().all(|phone| fleet.journal().events().any(|(_, of, _)| of == Some(phone)))
+    );
+}
+
+#[test]
+fn a_deafened_studio_hears_no_more() {
+    let ip = Ipv4Addr::new(127, 0, 9, 2);
+    let config = Config { phones: 2, sip_sockets: 2, ..Config::new(ip.into()) };
+    let studio = Studio::open(config, 1).unwrap();
+    studio.with(|fleet, now| {
+        let to = format!("sip:1001@{}", fleet.config().sip_addr(PhoneId(1)));
+        fleet.plan(now, PhoneId(0), Command::Call { to });
+    });
+    wait(&studio, |fleet, now| fleet.ear(PhoneId(0)).heard(now).received > 5);
+
+    studio.deafen(Some(ip)).unwrap();
+    wait(&studio, |fleet, now| Duration::from_millis(200) < fleet.ear(PhoneId(0)).silence(now));
+    studio.deafen(None).unwrap();
+    wait(&studio, |fleet, now| fleet.ear(PhoneId(0)).silence(now) < Duration::from_millis(40));
+}
