@@ -3,3 +3,4 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod ladders;
+mod losses;
