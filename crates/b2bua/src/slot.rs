@@ -7,6 +7,7 @@
 use std::hash::Hasher;
 
 use failover::Slot;
+use sip_core::{Message, Method, Name, Replaces, Uri};
 use siphasher::sip::SipHasher24;
 
 /// Maps what has no tag of ours to a slot. Every node of a segment must have the same key, and keep
@@ -20,6 +21,36 @@ impl SlotHash {
     /// Returns the hash of a segment.
     pub fn new(key: u64) -> Self {
         Self { key }
+    }
+
+    /// Returns the slot of a message, the first of these that there is: of a response, our top
+    /// branch; the To-tag; of an INVITE with Replaces or Join, the `to-tag` in it; of a REGISTER, the
+    /// address of record in To; the Call-ID.
+    pub fn of_message(&self, message: &Message) -> Slot {
+        named(message).unwrap_or_else(|| self.of_unnamed(message))
+    }
+
+    /// Returns the slot of a message of which [`named`] knows none.
+    pub(crate) fn of_unnamed(&self, message: &Message) -> Slot {
+        if message.is_request()
+            && message.method() == Method::Register
+            && let Some(to) = message.to()
+        {
+            return self.of_uri(to.uri());
+        }
+        self.of_call_id(message.call_id())
+    }
+
+    /// Returns the slot of the address of record that `uri` names.
+    pub fn of_uri(&self, uri: &[u8]) -> Slot {
+        match Uri::parse(uri) {
+            Ok(parsed) => match (parsed.user_unescaped(), parsed.host()) {
+                (Some(user), Some(host)) => self.of_address(&user, host.name()),
+                (None, Some(host)) => self.of_address(b"", host.name()),
+                (_, None) => self.of_address(uri, b""),
+            },
+            Err(_) => self.of_address(uri, b""),
+        }
     }
 
     /// Returns the slot of a Call-ID, in which an INVITE, its copies and its CANCEL meet.
@@ -45,6 +76,23 @@ impl SlotHash {
         write(&mut hasher);
         Slot(hasher.finish().to_be_bytes()[0])
     }
+}
+
+/// Returns the slot that a message names by something we made: a response by our branch, a request
+/// by our tag in To, an INVITE by our tag in Replaces or Join. Such a message belongs to a call that
+/// we know, and is never refused for load.
+pub fn named(message: &Message) -> Option<Slot> {
+    if !message.is_request() {
+        return of_branch(message.branch()?);
+    }
+    if let Some(tag) = message.to_tag() {
+        return of_tag(tag);
+    }
+    if message.method() != Method::Invite {
+        return None;
+    }
+    let replaced = message.header(Name::REPLACES).or_else(|| message.header(Name::JOIN))?;
+    of_tag(Replaces::parse(replaced).ok()?.to_tag)
 }
 
 /// Returns the slot that a tag made by a b2b names; `None` for any other tag.
