@@ -3,6 +3,7 @@
 
 mod config;
 pub mod frame;
+pub mod gate;
 mod io;
 pub mod slot;
 

@@ -1,0 +1,469 @@
+//! The gate: everything between a socket and the owner of a message's slot.
+//!
+//! A gate checks, limits and stamps what peers send, and hands whole messages to the b2b that owns
+//! their slot; it sends what b2bs hand to it, while they own the slot. It keeps no dialog, resends
+//! nothing and has no deadlines. What it refuses, it answers statelessly, with a tag that starts with
+//! `-`: the ACK to such an answer ends here.
+
+mod answer;
+mod passed;
+mod sources;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use bytes::Bytes;
+use failover::slots::{Bid, PromiseError, Promises};
+use failover::{Boot, Epoch, NodeId, Slot, SlotMap};
+use sip_core::{Edit, Message, Method, Scheme, Uri, Verdict, Via};
+
+use crate::frame::{SipIn, SipOut};
+use crate::slot::{self, SlotHash};
+use crate::{Flow, Listener};
+use answer::Answers;
+use passed::Passed;
+use sources::{Admission, Sources};
+pub use sources::{Limits, Network, NetworkError};
+
+/// What an operator decides about a gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The gate's node id.
+    pub id: NodeId,
+    /// The gate's boot.
+    pub boot: Boot,
+    /// The sockets towards peers.
+    pub listeners: Vec<Listener>,
+    /// Who may register and call, beside loopback. No limit and no ban applies to them.
+    pub trusted: Vec<Network>,
+    /// What others may send.
+    pub limits: Limits,
+    /// The segment's hash of messages without a tag of ours.
+    pub slots: SlotHash,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A datagram came in.
+    Datagram {
+        /// The listener, as numbered in [`Listener::id`].
+        listener: u8,
+        /// Its source.
+        from: SocketAddr,
+        /// Its payload.
+        bytes: Bytes,
+    },
+    /// A b2b wants a message sent.
+    Sip {
+        /// The b2b.
+        b2b: NodeId,
+        /// The frame.
+        frame: SipOut,
+    },
+    /// A b2b, or another gate, names the owners and epochs it knows.
+    Slots {
+        /// Who does.
+        from: NodeId,
+        /// What it knows.
+        map: SlotMap,
+    },
+    /// The link to a b2b came up.
+    B2bUp(NodeId),
+    /// The link to a b2b ended.
+    B2bDown(NodeId),
+    /// Messages to this b2b wait for more than 100 ms, or no longer.
+    Congested(NodeId, bool),
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send the datagram.
+    Datagram {
+        /// From this listener.
+        listener: u8,
+        /// To this address.
+        to: SocketAddr,
+        /// The payload.
+        bytes: Bytes,
+    },
+    /// Hand the message to the b2b.
+    Sip {
+        /// The b2b.
+        b2b: NodeId,
+        /// The frame.
+        frame: SipIn,
+    },
+}
+
+/// What became of messages; all counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams that came in.
+    pub received: u64,
+    /// Of these, line breaks that only keep a NAT's binding open.
+    pub keepalives: u64,
+    /// No SIP: dropped.
+    pub malformed: u64,
+    /// Bad responses, bad ACKs and what cannot be answered: dropped.
+    pub discarded: u64,
+    /// Bad requests, answered 400, 416, 501 or 505.
+    pub rejected: u64,
+    /// Responses to nothing of ours: dropped.
+    pub stray: u64,
+    /// ACKs to the gate's own answers: they end here.
+    pub acknowledged: u64,
+    /// REGISTER and INVITE of strangers, answered 403.
+    pub strangers: u64,
+    /// Dropped because the source sent too much.
+    pub limited: u64,
+    /// Dropped because the source is banned.
+    pub banned: u64,
+    /// Bans begun.
+    pub bans: u64,
+    /// New requests answered 503 because their b2b is congested or none is up.
+    pub overloaded: u64,
+    /// Messages without an owner that can be reached: dropped, their senders repeat them.
+    pub unowned: u64,
+    /// Handed to a b2b.
+    pub passed: u64,
+    /// Of these, handed to another b2b than the owner, which could not be reached.
+    pub detoured: u64,
+    /// Sent for a b2b.
+    pub sent: u64,
+    /// Not sent: the b2b does not own the slot in the epoch promised.
+    pub fenced: u64,
+    /// Not sent: the flow is not, or no longer, of this gate.
+    pub stale_flows: u64,
+}
+
+/// One gate. See the [module](self).
+#[derive(Debug)]
+pub struct Gate {
+    config: Config,
+    promises: Promises,
+    map: SlotMap,
+    b2bs: BTreeMap<NodeId, B2b>,
+    sources: Sources,
+    passed: Passed,
+    answers: Answers,
+    counters: Counters,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct B2b {
+    is_up: bool,
+    is_congested: bool,
+    heard_at: Instant,
+}
+
+/// A request, and what is known of how it came.
+struct Request<'a> {
+    message: &'a Message,
+    listener: Listener,
+    from: SocketAddr,
+    /// Where its answers go.
+    remote: SocketAddr,
+    is_trusted: bool,
+    /// The slot that something of ours in it names.
+    named: Option<Slot>,
+}
+
+impl Gate {
+    /// Returns a gate that starts at `now` and knows no b2b. `seed` must be random and differ per
+    /// start.
+    pub fn new(now: Instant, config: Config, seed: u64) -> Self {
+        Self {
+            promises: Promises::new(now),
+            map: SlotMap::empty(),
+            b2bs: BTreeMap::new(),
+            sources: Sources::new(config.limits, seed),
+            passed: Passed::new(now, seed),
+            answers: Answers::new(seed),
+            counters: Counters::default(),
+            outputs: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// Takes in what happened at `now`. Nothing a peer sends leads to more than one output.
+    pub fn handle_input(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Datagram { listener, from, bytes } => {
+                self.handle_datagram(now, listener, from, bytes);
+            }
+            Input::Sip { b2b, frame } => {
+                self.hear(now, b2b);
+                self.send(now, frame);
+            }
+            Input::Slots { from, map } => {
+                self.hear(now, from);
+                self.promises.name(&map);
+                self.map.merge(&map);
+            }
+            Input::B2bUp(b2b) => {
+                let up = B2b { is_up: true, is_congested: false, heard_at: now };
+                self.b2bs.insert(b2b, up);
+            }
+            Input::B2bDown(b2b) => {
+                if let Some(b2b) = self.b2bs.get_mut(&b2b) {
+                    b2b.is_up = false;
+                    b2b.is_congested = false;
+                }
+            }
+            Input::Congested(b2b, on) => {
+                if let Some(b2b) = self.b2bs.get_mut(&b2b) {
+                    b2b.is_congested = on;
+                }
+            }
+        }
+    }
+
+    /// Returns the next thing to do. Drain until `None` after every other call.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Promises the next epoch of a slot to a b2b that wants to take it over. `proof`: the death of
+    /// the owner is proven.
+    ///
+    /// # Errors
+    /// Says why not; nothing has changed then, and the b2b may ask again.
+    pub fn promise(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        epoch: Epoch,
+        proof: bool,
+    ) -> Result<(), PromiseError> {
+        let owner = self.map.get(slot).and_then(|reign| self.b2bs.get(&reign.owner));
+        let bid = Bid { epoch, proof, owner_heard_at: owner.map(|owner| owner.heard_at) };
+        self.promises.promise(now, slot, bid)
+    }
+
+    /// Returns the owners and epochs this gate knows, for a b2b or gate that starts.
+    pub fn slots(&self) -> &SlotMap {
+        &self.map
+    }
+
+    /// Returns the highest epoch promised of a slot.
+    pub fn promised(&self, slot: Slot) -> Epoch {
+        self.promises.promised(slot)
+    }
+
+    /// Returns the gate's listeners.
+    pub fn listeners(&self) -> &[Listener] {
+        &self.config.listeners
+    }
+
+    /// Returns what was counted since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn hear(&mut self, now: Instant, b2b: NodeId) {
+        if let Some(b2b) = self.b2bs.get_mut(&b2b) {
+            b2b.heard_at = now;
+        }
+    }
+
+    fn send(&mut self, now: Instant, frame: SipOut) {
+        let SipOut { slot, epoch, flow, bytes } = frame;
+        if !self.promises.accepts(now, slot, epoch) {
+            self.counters.fenced += 1;
+        } else if flow.gate != self.config.id
+            || flow.boot != self.config.boot
+            || self.listener(flow.listener).is_none()
+        {
+            self.counters.stale_flows += 1;
+        } else {
+            self.counters.sent += 1;
+            let Flow { listener, remote, .. } = flow;
+            self.outputs.push_back(Output::Datagram { listener, to: remote, bytes });
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Instant, listener: u8, from: SocketAddr, bytes: Bytes) {
+        self.counters.received += 1;
+        let Some(listener) = self.listener(listener) else { return };
+        if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            self.counters.keepalives += 1;
+            return;
+        }
+        let is_trusted = self.is_trusted(from.ip());
+        let Ok(message) = Message::parse(bytes) else {
+            self.counters.malformed += 1;
+            self.strike(now, from.ip(), is_trusted);
+            return;
+        };
+        let named = slot::named(&message);
+        if !is_trusted {
+            match self.sources.admit(now, from.ip(), named.is_some()) {
+                Admission::Pass => {}
+                Admission::Limited => {
+                    self.counters.limited += 1;
+                    self.strike(now, from.ip(), is_trusted);
+                    return;
+                }
+                Admission::Banned => {
+                    self.counters.banned += 1;
+                    return;
+                }
+            }
+        }
+        if message.verdict() == Verdict::Discard {
+            self.counters.discarded += 1;
+            self.strike(now, from.ip(), is_trusted);
+        } else if message.is_request() {
+            let via = message.via();
+            let remote = via.map_or(from, |via| answers_to(&via, from));
+            let message = &message;
+            self.handle_request(
+                now,
+                &Request { message, listener, from, remote, is_trusted, named },
+            );
+        } else if let Some(slot) = named {
+            self.pass(slot, listener, from, message.bytes().clone());
+        } else {
+            self.counters.stray += 1;
+            self.strike(now, from.ip(), is_trusted);
+        }
+    }
+
+    fn handle_request(&mut self, now: Instant, request: &Request<'_>) {
+        let message = request.message;
+        let method = message.method();
+        if let Some(status) = fault(message) {
+            self.strike(now, request.from.ip(), request.is_trusted);
+            if method == Method::Ack {
+                self.counters.discarded += 1;
+            } else {
+                self.counters.rejected += 1;
+                self.answer(request, status);
+            }
+            return;
+        }
+        if method == Method::Ack && message.to_tag().is_some_and(answer::is_own_tag) {
+            self.counters.acknowledged += 1;
+            return;
+        }
+        let is_new = request.named.is_none() && matches!(method, Method::Invite | Method::Register);
+        if is_new && !request.is_trusted {
+            self.counters.strangers += 1;
+            self.strike(now, request.from.ip(), request.is_trusted);
+            self.answer(request, 403);
+            return;
+        }
+        let slot = request.named.unwrap_or_else(|| self.config.slots.of_unnamed(message));
+        if is_new {
+            let is_busy = self.next_hop(slot).is_none_or(|(_, b2b, _)| b2b.is_congested);
+            // A copy of a request that its b2b is at work on must not be answered twice.
+            if is_busy && !self.passed.contains(now, message) {
+                self.counters.overloaded += 1;
+                self.answer(request, 503);
+                return;
+            }
+            self.passed.note(now, message);
+        }
+        let bytes = stamped(message, request.from);
+        self.pass(slot, request.listener, request.remote, bytes);
+    }
+
+    /// Hands the message to the owner of its slot, or to another b2b when the owner cannot be reached.
+    fn pass(&mut self, slot: Slot, listener: Listener, remote: SocketAddr, bytes: Bytes) {
+        let Some((b2b, _, is_owner)) = self.next_hop(slot) else {
+            self.counters.unowned += 1;
+            return;
+        };
+        let flow = Flow {
+            gate: self.config.id,
+            boot: self.config.boot,
+            listener: listener.id,
+            transport: listener.transport,
+            connection: 0,
+            remote,
+        };
+        self.counters.passed += 1;
+        self.counters.detoured += u64::from(!is_owner);
+        self.outputs.push_back(Output::Sip { b2b, frame: SipIn { slot, hops: 0, flow, bytes } });
+    }
+
+    fn answer(&mut self, request: &Request<'_>, status: u16) {
+        let stamped = match Message::parse(stamped(request.message, request.from)) {
+            Ok(stamped) => stamped,
+            Err(_) => request.message.clone(),
+        };
+        let bytes = self.answers.answer(&stamped, status);
+        let Request { listener, remote, .. } = *request;
+        self.outputs.push_back(Output::Datagram { listener: listener.id, to: remote, bytes });
+    }
+
+    fn strike(&mut self, now: Instant, source: IpAddr, is_trusted: bool) {
+        if !is_trusted && self.sources.strike(now, source) {
+            self.counters.bans += 1;
+        }
+    }
+
+    /// Returns who takes messages of `slot`, and whether that is its owner.
+    fn next_hop(&self, slot: Slot) -> Option<(NodeId, B2b, bool)> {
+        let reign = self.map.get(slot)?;
+        let up = |id: &NodeId| self.b2bs.get(id).filter(|b2b| b2b.is_up).map(|b2b| (*id, *b2b));
+        if let Some((id, b2b)) = up(&reign.owner) {
+            return Some((id, b2b, true));
+        }
+        let standby = reign.standby.as_ref().and_then(up);
+        let (id, b2b) = standby.or_else(|| self.b2bs.keys().find_map(up))?;
+        Some((id, b2b, false))
+    }
+
+    fn listener(&self, id: u8) -> Option<Listener> {
+        self.config.listeners.iter().find(|listener| listener.id == id).copied()
+    }
+
+    fn is_trusted(&self, source: IpAddr) -> bool {
+        source.to_canonical().is_loopback()
+            || self.config.trusted.iter().any(|network| network.contains(source))
+    }
+}
+
+/// Returns the status that answers what is wrong with a request.
+fn fault(message: &Message) -> Option<u16> {
+    match message.verdict() {
+        Verdict::Answer(status) => Some(status),
+        Verdict::Ok | Verdict::Discard => {
+            let scheme =
+                Uri::parse(message.request_uri()?).map_or(Scheme::Other, |uri| uri.scheme());
+            (scheme == Scheme::Other).then_some(416)
+        }
+    }
+}
+
+/// Returns where answers along `via` go: to the source, at the port it asked for (RFC 3581 §4), else
+/// the one it names (RFC 3261 §18.2.2).
+fn answers_to(via: &Via<'_>, from: SocketAddr) -> SocketAddr {
+    let port = if via.rport().is_some() { from.port() } else { via.port().unwrap_or(SIP_PORT) };
+    SocketAddr::new(from.ip(), port)
+}
+
+/// Returns the request with its source noted in the top Via, where that says anything new.
+fn stamped(message: &Message, from: SocketAddr) -> Bytes {
+    let is_plain = message.via().is_some_and(|via| {
+        via.param(b"rport").is_none()
+            && via.param(b"received").is_none()
+            && via.host().ip() == Some(from.ip())
+    });
+    if is_plain {
+        message.bytes().clone()
+    } else {
+        Edit::new(message).via_received(from.ip(), from.port()).finish()
+    }
+}
+
+/// Where SIP is spoken when nobody says otherwise (RFC 3261 §19.1.2).
+const SIP_PORT: u16 = 5060;
+
+#[cfg(test)]
+mod tests;
