@@ -126,6 +126,13 @@ pub enum Output<F> {
         /// or was ended long ago.
         key: Option<ServerKey>,
     },
+    /// The refusal of an INVITE was acknowledged, for the first time. An owner
+    /// that wants to send an INVITE inside the same dialog has waited for this
+    /// (RFC 3261 §14.1).
+    Acknowledged {
+        /// Names the server transaction.
+        key: ServerKey,
+    },
     /// A response arrived. Of an INVITE's 2xx every copy is shown, also those
     /// of other branches of a fork, since only the owner can send their ACK.
     /// Of other final responses copies are not shown.

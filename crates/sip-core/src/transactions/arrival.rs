@@ -88,18 +88,22 @@ impl<F: Clone> Transactions<F> {
     }
 
     fn handle_ack(&mut self, now: Instant, flow: F, message: Message, key: Option<ServerKey>) {
-        let acknowledged = match key {
-            None => Acknowledged::Success,
-            Some(key) => self.turn(now, key.0.slot, |machine, turn| match machine {
-                Machine::ServerInvite(invite) => invite.handle_ack(turn),
-                Machine::ClientInvite(_) | Machine::Client(_) | Machine::Server(_) => {
-                    Acknowledged::Refusal
-                }
-            }),
+        let Some(key) = key else {
+            self.outputs.push_back(Output::Ack { flow, message, key: None });
+            return;
         };
+        let acknowledged = self.turn(now, key.0.slot, |machine, turn| match machine {
+            Machine::ServerInvite(invite) => invite.handle_ack(turn),
+            Machine::ClientInvite(_) | Machine::Client(_) | Machine::Server(_) => {
+                Acknowledged::Nothing
+            }
+        });
         match acknowledged {
-            Acknowledged::Refusal => {}
-            Acknowledged::Success => self.outputs.push_back(Output::Ack { flow, message, key }),
+            Acknowledged::Nothing => {}
+            Acknowledged::Refusal => self.outputs.push_back(Output::Acknowledged { key }),
+            Acknowledged::Success => {
+                self.outputs.push_back(Output::Ack { flow, message, key: Some(key) });
+            }
         }
     }
 

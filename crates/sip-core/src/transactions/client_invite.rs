@@ -55,12 +55,15 @@ impl ClientInvite {
         Self { request, state, cancel: None }
     }
 
-    /// Goes on where another process stopped, without sending anything.
-    pub(super) fn restored(request: Bytes, phase: Phase) -> Self {
+    /// Goes on where another process stopped. A request that nothing answered
+    /// is due at once.
+    pub(super) fn restored<F: Clone>(turn: &Turn<'_, F>, request: Bytes, phase: Phase) -> Self {
         let (request, state) = match phase {
             Phase::Calling { expires_at } => {
-                let interval = Duration::ZERO;
-                (request, State::Calling { resend_at: None, interval, expires_at })
+                let resend_at = if turn.reliable { None } else { Some(turn.now) };
+                // The first wait after this one is T1 again.
+                let interval = turn.config.t1 / 2;
+                (request, State::Calling { resend_at, interval, expires_at })
             }
             Phase::Proceeding => (request, State::Proceeding { expires_at: None }),
             Phase::Accepted { until } => (Bytes::new(), State::Accepted { until }),

@@ -69,9 +69,9 @@ pub struct OpenClientInvite<F> {
     pub flow: F,
     /// Whether that transport delivers by itself.
     pub reliable: bool,
-    /// The INVITE, or as much of it as its ACK and its CANCEL need:
-    /// Request-URI, topmost Via, From, To, Call-ID, CSeq and Route. It is not
-    /// sent again.
+    /// The INVITE: the very bytes that were sent while it is
+    /// [`Phase::Calling`], later as much of it as its ACK and its CANCEL need:
+    /// Request-URI, topmost Via, From, To, Call-ID, CSeq and Route.
     pub request: Message,
     /// Where it stands.
     pub phase: Phase,
@@ -80,7 +80,8 @@ pub struct OpenClientInvite<F> {
 /// Where a restored INVITE stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing came back yet.
+    /// Nothing came back yet. Where the transport does not deliver by itself a
+    /// copy is due at once, and then at T1 and doubling.
     Calling {
         /// When it counts as unanswered: 64 T1 after it was first sent.
         expires_at: Instant,
@@ -158,7 +159,7 @@ impl<F: Clone> Transactions<F> {
     }
 
     /// Goes on waiting for the responses to an INVITE that another process
-    /// sent. Sends nothing.
+    /// sent. Sends nothing yet.
     ///
     /// # Errors
     ///
@@ -174,7 +175,8 @@ impl<F: Clone> Transactions<F> {
         }
         let identity = self.client_identity(&request).ok_or(RestoreError::Unmatchable)?;
         self.admit(identity)?;
-        let invite = ClientInvite::restored(request.bytes().clone(), phase);
+        let turn = self.first_turn(now, &flow, reliable);
+        let invite = ClientInvite::restored(&turn, request.bytes().clone(), phase);
         let entry = Entry::new(flow, reliable, Machine::ClientInvite(invite), identity);
         Ok(ClientKey(self.insert(now, entry)))
     }

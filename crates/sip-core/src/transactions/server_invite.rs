@@ -37,10 +37,12 @@ enum State {
 /// What an ACK did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acknowledged {
-    /// It ended a refusal; the owner need not know.
+    /// It ended a refusal.
     Refusal,
     /// It belongs to a 2xx; the owner sees it.
     Success,
+    /// It is one more copy, or came when nothing was to be acknowledged.
+    Nothing,
 }
 
 impl ServerInvite {
@@ -53,7 +55,8 @@ impl ServerInvite {
     /// Goes on where another process stopped. An unacknowledged final answer
     /// is due at once.
     pub(super) fn restored<F: Clone>(turn: &Turn<'_, F>, answer: Answer) -> Self {
-        let interval = turn.config.t1;
+        // The first wait after the copy that is due now is T1 again.
+        let interval = turn.config.t1 / 2;
         let state = match answer {
             Answer::Nothing => State::Received { request: Bytes::new(), trying_at: None },
             Answer::Provisional { bytes } => State::Proceeding { answer: bytes },
@@ -103,7 +106,7 @@ impl ServerInvite {
             State::Received { .. }
             | State::Proceeding { .. }
             | State::Confirmed { .. }
-            | State::Terminated => Acknowledged::Refusal,
+            | State::Terminated => Acknowledged::Nothing,
         }
     }
 

@@ -246,6 +246,7 @@ impl Climber {
                 Output::Response { key, flow, message } => {
                     format!("response {} on {flow}: {}", self.client(key), outline(&message))
                 }
+                Output::Acknowledged { key } => format!("acknowledged {}", self.server(key)),
                 Output::TimedOut { key } => format!("timed out {}", self.client(key)),
                 Output::Unacknowledged { key } => format!("unacknowledged {}", self.server(key)),
                 Output::Overload { flow, message } => {

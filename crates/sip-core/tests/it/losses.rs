@@ -303,6 +303,7 @@ impl End {
                     untracked.push(ack.finish());
                 }
             }
+            Output::Acknowledged { .. } => {}
             Output::TimedOut { .. } => self.seen.push("timed out".to_owned()),
             Output::Unacknowledged { .. } => self.seen.push("unacknowledged".to_owned()),
             Output::Send { .. } | Output::Overload { .. } => panic!("{output:?} is not for users"),
