@@ -207,6 +207,11 @@ impl Relay {
         self.timers.first().map(|(at, _)| *at)
     }
 
+    /// Whether a port, RTP or RTCP, belongs to an open leg.
+    pub fn has(&self, port: u16) -> bool {
+        self.leg(port).is_some()
+    }
+
     /// Legs that are open.
     pub fn legs(&self) -> usize {
         2 * self.calls.len()
