@@ -444,3 +444,6 @@ impl<F: Clone> Transactions<F> {
         self.config.transactions_max <= self.slab.len()
     }
 }
+
+#[cfg(test)]
+mod tests;
