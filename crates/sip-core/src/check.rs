@@ -50,20 +50,26 @@ const fn bit(id: u8) -> u128 {
     1 << id
 }
 
-/// Findings, and the values that every user of a message asks for.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Checks {
+/// The values that every user of a message asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fields {
     pub(crate) branch: Span,
     pub(crate) from_tag: Span,
     pub(crate) to_tag: Span,
     pub(crate) call_id: Span,
     pub(crate) cseq_method: Span,
     pub(crate) cseq_number: u32,
-    content_length: Option<u32>,
+    pub(crate) body_len: BodyLen,
     has_via: bool,
+}
+
+/// Findings while a head is read.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) fields: Fields,
+    pub(crate) defects: Vec<Defect>,
     is_odd: bool,
     seen: u128,
-    defects: Vec<Defect>,
 }
 
 impl Checks {
@@ -90,22 +96,28 @@ impl Checks {
             id if bit(id) & self.seen & SINGLE != 0 => {
                 self.report(header, DefectKind::Duplicate);
                 if id == CONTENT_LENGTH {
-                    self.content_length = None;
+                    self.fields.body_len = BodyLen::Unknown;
                 }
                 return;
             }
             VIA => self.via(bytes, value),
-            FROM => self.party(bytes, value).map(|tag| self.from_tag = tag),
-            TO => self.party(bytes, value).map(|tag| self.to_tag = tag),
+            FROM => self.party(bytes, value).map(|tag| self.fields.from_tag = tag),
+            TO => self.party(bytes, value).map(|tag| self.fields.to_tag = tag),
             CALL_ID => self.call_id(bytes, value),
             CSEQ => self.cseq(bytes, value),
             CONTACT if value == b"*" => Ok(()),
             CONTACT | ROUTE | RECORD_ROUTE | PATH => self.addresses(value),
             MAX_FORWARDS => lex::number(value).map(|_| ()).ok_or(Malformed),
-            CONTENT_LENGTH => {
-                self.content_length = lex::number(value);
-                self.content_length.map(|_| ()).ok_or(Malformed)
-            }
+            CONTENT_LENGTH => match lex::number(value) {
+                Some(len) => {
+                    self.fields.body_len = BodyLen::Is(len);
+                    Ok(())
+                }
+                None => {
+                    self.fields.body_len = BodyLen::Unknown;
+                    Err(Malformed)
+                }
+            },
             _ => Ok(()),
         };
         self.seen |= bit(header.id);
@@ -127,7 +139,7 @@ impl Checks {
         let mut is_top = is_first;
         while let Some(element) = elements.next_any() {
             let via = Via::parse(element)?;
-            self.has_via |= is_top;
+            self.fields.has_via |= is_top;
             let mut params = via.params();
             let mut branch = None;
             while let Some(param) = params.take()? {
@@ -138,7 +150,7 @@ impl Checks {
                 }
             }
             if let Some(branch) = branch.filter(|_| is_top) {
-                self.branch = Span::of(bytes, branch);
+                self.fields.branch = Span::of(bytes, branch);
             }
             is_top = false;
         }
@@ -178,15 +190,15 @@ impl Checks {
     }
 
     fn call_id(&mut self, bytes: &[u8], value: &[u8]) -> Result<(), Malformed> {
-        self.call_id = Span::of(bytes, value);
+        self.fields.call_id = Span::of(bytes, value);
         if value.is_empty() || !lex::is_visible(value) { Err(Malformed) } else { Ok(()) }
     }
 
     fn cseq(&mut self, bytes: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let cseq = CSeq::parse(value)?;
-        self.cseq_number = cseq.number;
+        self.fields.cseq_number = cseq.number;
         let method_len = cseq.method.as_bytes().len();
-        self.cseq_method = Span::of(bytes, &value[value.len() - method_len..]);
+        self.fields.cseq_method = Span::of(bytes, &value[value.len() - method_len..]);
         Ok(())
     }
 
@@ -202,27 +214,28 @@ impl Checks {
         if !Uri::parse(uri.get(bytes)).is_ok_and(|uri| uri.headers().is_none()) {
             self.defect(None, DefectKind::RequestUri, uri.at as usize);
         }
-        if let Some(cseq_method) = self.cseq_method.get_some(bytes)
+        if let Some(cseq_method) = self.fields.cseq_method.get_some(bytes)
             && cseq_method != method.get(bytes)
         {
             let kind = match Method::new(method.get(bytes)) {
                 Method::Other(_) => DefectKind::UnknownMethodMismatch,
-                _ => DefectKind::MethodMismatch,
+                Method::Ack
+                | Method::Bye
+                | Method::Cancel
+                | Method::Info
+                | Method::Invite
+                | Method::Message
+                | Method::Notify
+                | Method::Options
+                | Method::Prack
+                | Method::Publish
+                | Method::Refer
+                | Method::Register
+                | Method::Subscribe
+                | Method::Update => DefectKind::MethodMismatch,
             };
-            self.defect(Some(Name::CSEQ), kind, self.cseq_method.at as usize);
+            self.defect(Some(Name::CSEQ), kind, self.fields.cseq_method.at as usize);
         }
-    }
-
-    pub(crate) fn body_len(&self) -> BodyLen {
-        match self.content_length {
-            Some(len) => BodyLen::Is(len),
-            None if bit(CONTENT_LENGTH) & self.seen == 0 => BodyLen::Absent,
-            None => BodyLen::Unknown,
-        }
-    }
-
-    pub(crate) fn take_defects(&mut self) -> Vec<Defect> {
-        std::mem::take(&mut self.defects)
     }
 }
 
@@ -235,7 +248,7 @@ pub(crate) fn verdict(head: &Head, defects: &[Defect], method: &[u8]) -> Verdict
             let statuses = defects.iter().filter_map(|defect| defect.kind.status());
             match statuses.max_by_key(|status| rank(*status)) {
                 None => Verdict::Ok,
-                Some(_) if method == b"ACK" || !head.checks.has_via => Verdict::Discard,
+                Some(_) if method == b"ACK" || !head.fields.has_via => Verdict::Discard,
                 Some(status) => Verdict::Answer(status),
             }
         }

@@ -112,7 +112,7 @@ impl<'a> Edit<'a> {
         let at = self.message.find(name, 0).map(|index| self.message.line_at(index).offset());
         let mut text = Vec::with_capacity(value.as_ref().len() + 24);
         write_header(&mut text, name, value.as_ref());
-        self.splices.insert(at.unwrap_or(self.message.headers_end()), text);
+        self.splices.insert(at.unwrap_or_else(|| self.message.headers_end()), text);
         self
     }
 
@@ -236,7 +236,7 @@ impl<'a> Edit<'a> {
 
 /// Where the line after the start line begins.
 fn first_line_at(message: &Message) -> usize {
-    message.lines().next().map_or(message.headers_end(), |line| line.offset())
+    message.lines().next().map_or_else(|| message.headers_end(), |line| line.offset())
 }
 
 /// Returns where `part`, a slice of `whole`, starts in it.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 
-use crate::defect::{DefectKind, ParseError, ParseErrorKind};
+use crate::defect::{Defect, DefectKind, ParseError, ParseErrorKind};
 use crate::message::Message;
 use crate::names::Name;
 use crate::parse::{self, BodyLen, HEAD_LEN_MAX, Head, Limits};
@@ -43,6 +43,7 @@ pub struct Config {
 
 /// What a stream held, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every output is a message")]
 pub enum Output {
     /// A message; look at its verdict.
     Message(Message),
@@ -95,7 +96,7 @@ enum State {
     /// first `searched` bytes.
     Head { until: Instant, searched: usize },
     /// The head is whole, the body is not.
-    Body { until: Instant, head: Box<Head>, message_len: usize },
+    Body { until: Instant, head: Box<(Head, Vec<Defect>)>, message_len: usize },
     /// The stream is beyond use.
     Failed,
 }
@@ -150,7 +151,8 @@ impl Framer {
                     return false;
                 }
                 let bytes = self.buffer.split_to(message_len).freeze();
-                self.outputs.push_back(Output::Message(Message::with_head(bytes, *head)));
+                let (head, defects) = *head;
+                self.outputs.push_back(Output::Message(Message::with_head(bytes, head, defects)));
                 self.state = State::Idle { after_break: false };
                 true
             }
@@ -196,7 +198,7 @@ impl Framer {
             return false;
         }
         let limits = Limits { head_len_max, headers_max: self.config.headers_max };
-        let mut head = match parse::parse(&self.buffer[..head_len], limits) {
+        let (head, mut defects) = match parse::parse(&self.buffer[..head_len], limits) {
             Ok(head) => head,
             Err(error) => {
                 self.fail(FramerError::Parse(error));
@@ -205,24 +207,24 @@ impl Framer {
         };
         debug_assert_eq!(head.len as usize, head_len, "reader and framer find one end");
         let header = Some(Name::CONTENT_LENGTH);
-        let error = match head.checks.body_len() {
+        let error = match head.fields.body_len {
             BodyLen::Is(len) if len as usize <= self.config.body_len_max => {
                 let message_len = head_len + len as usize;
-                self.state = State::Body { until, head: Box::new(head), message_len };
+                self.state = State::Body { until, head: Box::new((head, defects)), message_len };
                 return true;
             }
             BodyLen::Is(_) => {
-                head.checks.defect(header, DefectKind::BodyTooLong, head_len);
+                defects.push(Defect { header, kind: DefectKind::BodyTooLong, offset: head_len });
                 FramerError::BodyTooLong
             }
             BodyLen::Absent => {
-                head.checks.defect(header, DefectKind::Missing, head_len);
+                defects.push(Defect { header, kind: DefectKind::Missing, offset: head_len });
                 FramerError::Length
             }
             BodyLen::Unknown => FramerError::Length,
         };
         let bytes = self.buffer.split_to(head_len).freeze();
-        self.outputs.push_back(Output::Message(Message::with_head(bytes, head)));
+        self.outputs.push_back(Output::Message(Message::with_head(bytes, head, defects)));
         self.fail(error);
         false
     }

@@ -67,6 +67,7 @@ impl Short {
 
 /// All header lines in order.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every message is inline")]
 pub(crate) enum Refs {
     Inline { len: u8, refs: [Short; INLINE] },
     Heap(Arc<[HeaderRef]>),

@@ -173,8 +173,7 @@ impl<'a> Elements<'a> {
     pub(crate) fn next_any(&mut self) -> Option<&'a [u8]> {
         let value = self.rest?;
         let mut at = 0;
-        loop {
-            let Some(found) = memchr::memchr3(b',', b'"', b'<', &value[at..]) else { break };
+        while let Some(found) = memchr::memchr3(b',', b'"', b'<', &value[at..]) {
             at += found;
             match value[at] {
                 b',' => {

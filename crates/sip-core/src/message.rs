@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use crate::check;
 use crate::defect::{Defect, DefectKind, ParseError, Verdict};
@@ -44,27 +44,29 @@ impl Message {
     /// [`crate::HEADERS_MAX`]. Everything else is a defect of the message.
     pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
         let skipped = parse::leading_breaks(&bytes);
-        Self::parse_within(bytes.slice(skipped..), FROM_PEERS)
+        let mut bytes = bytes;
+        bytes.advance(skipped);
+        Self::parse_within(bytes, FROM_PEERS)
             .map_err(|error| ParseError { offset: error.offset + skipped, ..error })
     }
 
     pub(crate) fn parse_within(bytes: Bytes, limits: Limits) -> Result<Self, ParseError> {
-        let head = parse::parse(&bytes, limits)?;
-        Ok(Self::with_head(bytes, head))
+        let (head, defects) = parse::parse(&bytes, limits)?;
+        Ok(Self::with_head(bytes, head, defects))
     }
 
     /// Takes the head of `bytes` as read, and finds the body.
-    pub(crate) fn with_head(mut bytes: Bytes, mut head: Head) -> Self {
+    pub(crate) fn with_head(mut bytes: Bytes, head: Head, mut defects: Vec<Defect>) -> Self {
         let head_len = head.len as usize;
-        if let BodyLen::Is(len) = head.checks.body_len() {
+        if let BodyLen::Is(len) = head.fields.body_len {
             if (len as usize) <= bytes.len() - head_len {
                 bytes.truncate(head_len + len as usize);
             } else {
                 let header = Some(Name::CONTENT_LENGTH);
-                head.checks.defect(header, DefectKind::BodyTooShort, bytes.len());
+                let kind = DefectKind::BodyTooShort;
+                defects.push(Defect { header, kind, offset: bytes.len() });
             }
         }
-        let defects = head.checks.take_defects();
         let method = match head.start {
             Start::Request { method, .. } => method.get(&bytes),
             Start::Response { .. } => &[],
@@ -80,7 +82,7 @@ impl Message {
         &self.bytes
     }
 
-    /// Returns everything that is wrong, in the order found; at most 32.
+    /// Returns everything that is wrong, in the order found; a few dozen at most.
     #[must_use]
     pub fn defects(&self) -> &[Defect] {
         self.defects.as_deref().unwrap_or_default()
@@ -104,7 +106,7 @@ impl Message {
     pub fn method(&self) -> Method<'_> {
         Method::new(match self.head.start {
             Start::Request { method, .. } => method.get(&self.bytes),
-            Start::Response { .. } => self.head.checks.cseq_method.get(&self.bytes),
+            Start::Response { .. } => self.head.fields.cseq_method.get(&self.bytes),
         })
     }
 
@@ -146,20 +148,20 @@ impl Message {
     /// Returns Call-ID; empty when there is none.
     #[must_use]
     pub fn call_id(&self) -> &[u8] {
-        self.head.checks.call_id.get(&self.bytes)
+        self.head.fields.call_id.get(&self.bytes)
     }
 
     /// Returns CSeq, when it can be read.
     #[must_use]
     pub fn cseq(&self) -> Option<CSeq<'_>> {
-        let method = Method::new(self.head.checks.cseq_method.get_some(&self.bytes)?);
-        Some(CSeq { number: self.head.checks.cseq_number, method })
+        let method = Method::new(self.head.fields.cseq_method.get_some(&self.bytes)?);
+        Some(CSeq { number: self.head.fields.cseq_number, method })
     }
 
     /// Returns the branch of the top Via.
     #[must_use]
     pub fn branch(&self) -> Option<&[u8]> {
-        self.head.checks.branch.get_some(&self.bytes)
+        self.head.fields.branch.get_some(&self.bytes)
     }
 
     /// Returns From, when it can be read.
@@ -171,7 +173,7 @@ impl Message {
     /// Returns the tag of From; old phones send none (RFC 2543).
     #[must_use]
     pub fn from_tag(&self) -> Option<&[u8]> {
-        self.head.checks.from_tag.get_some(&self.bytes)
+        self.head.fields.from_tag.get_some(&self.bytes)
     }
 
     /// Returns To, when it can be read.
@@ -183,7 +185,7 @@ impl Message {
     /// Returns the tag of To.
     #[must_use]
     pub fn to_tag(&self) -> Option<&[u8]> {
-        self.head.checks.to_tag.get_some(&self.bytes)
+        self.head.fields.to_tag.get_some(&self.bytes)
     }
 
     /// Returns the top Via, when it can be read.
@@ -280,7 +282,7 @@ impl Message {
     /// Returns the value of Content-Length, when it is one number.
     #[must_use]
     pub fn content_length(&self) -> Option<u32> {
-        match self.head.checks.body_len() {
+        match self.head.fields.body_len {
             BodyLen::Is(len) => Some(len),
             BodyLen::Absent | BodyLen::Unknown => None,
         }

@@ -195,6 +195,18 @@ const fn compact() -> [u8; 256] {
     compact
 }
 
+/// `eq_ignore_ascii_case` is not const in the oldest compiler we serve.
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() {
+        if b.len() != a.len() || !a[at].eq_ignore_ascii_case(&b[at]) {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
 /// Returns the id of the name that `text` spells.
 pub(crate) const fn classify(text: &[u8]) -> u8 {
     match text.len() {
@@ -206,7 +218,7 @@ pub(crate) const fn classify(text: &[u8]) -> u8 {
     loop {
         match TABLE[at] {
             OTHER => return OTHER,
-            id if text.eq_ignore_ascii_case(KNOWN[id as usize - 1].0.as_bytes()) => return id,
+            id if is_same(text, KNOWN[id as usize - 1].0.as_bytes()) => return id,
             _ => at = (at + 1) % SLOTS,
         }
     }

@@ -1,7 +1,7 @@
 //! From bytes to an index, in one pass over the head.
 
-use crate::check::Checks;
-use crate::defect::{DefectKind, ParseError, ParseErrorKind};
+use crate::check::{Checks, Fields};
+use crate::defect::{Defect, DefectKind, ParseError, ParseErrorKind};
 use crate::index::{HeaderRef, Refs, RefsBuilder, Span};
 use crate::lex;
 use crate::names::{self, GARBLED};
@@ -26,8 +26,9 @@ pub(crate) enum Start {
 }
 
 /// What Content-Length says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BodyLen {
+    #[default]
     Absent,
     Is(u32),
     /// Twice, or no number: nobody knows where the body ends.
@@ -42,7 +43,7 @@ pub(crate) struct Head {
     /// Where the empty line begins, and where the body does.
     pub(crate) headers_end: u32,
     pub(crate) len: u32,
-    pub(crate) checks: Checks,
+    pub(crate) fields: Fields,
 }
 
 /// What the caller of [`parse`] allows.
@@ -88,9 +89,9 @@ fn line(bytes: &[u8], at: usize, bare: &mut Option<usize>) -> Line {
     Line { end: bytes.len(), next: bytes.len(), has_break: false }
 }
 
-/// Reads the head of the message that `bytes` begin with. Bytes behind the
-/// head are not looked at.
-pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<Head, ParseError> {
+/// Reads the head of the message that `bytes` begin with, and lists what is
+/// wrong with it. Bytes behind the head are not looked at.
+pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>), ParseError> {
     let error = |kind, offset| ParseError { kind, offset };
     if bytes.is_empty() {
         return Err(error(ParseErrorKind::Empty, 0));
@@ -134,13 +135,14 @@ pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<Head, ParseError> {
     };
     checks.finish(bytes, start, headers_end);
     #[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB above")]
-    Ok(Head {
+    let head = Head {
         start,
         refs: refs.finish(),
         headers_end: headers_end as u32,
         len: len as u32,
-        checks,
-    })
+        fields: checks.fields,
+    };
+    Ok((head, checks.defects))
 }
 
 /// Splits a header line at its colon (RFC 3261 §7.3.1: white space may stand
