@@ -19,7 +19,7 @@ pub struct SlotHash {
 
 impl SlotHash {
     /// Returns the hash of a segment.
-    pub fn new(key: u64) -> Self {
+    pub const fn new(key: u64) -> Self {
         Self { key }
     }
 
@@ -222,11 +222,64 @@ mod tests {
     }
 
     #[test]
+    fn a_registration_is_in_the_slot_of_its_address_whatever_its_call_id() {
+        let hash = SlotHash::new(7);
+        let slot = hash.of_uri(b"sip:alice@example.com");
+
+        for (to, call_id) in [
+            ("<sip:alice@example.com>", "1"),
+            ("Alice <sip:%61lice@EXAMPLE.com:5060;transport=udp>", "2"),
+            ("sip:alice@example.com", "3"),
+        ] {
+            assert_eq!(hash.of_message(&request("REGISTER", to, call_id, "")), slot, "{to}");
+        }
+        assert_eq!(
+            hash.of_message(&request("OPTIONS", "<sip:alice@example.com>", "1", "")),
+            hash.of_call_id(b"1")
+        );
+    }
+
+    #[test]
+    fn the_first_of_the_five_rules_that_fits_decides() {
+        let hash = SlotHash::new(7);
+        let to = "<sip:bob@example.com>";
+        let tagged = "<sip:bob@example.com>;tag=2a0123456789abcdef";
+        let replaces = "Replaces: x@y;to-tag=3b0123456789abcdef;from-tag=z\r\n";
+        let join = "Join: x@y;from-tag=z;to-tag=4c0123456789abcdef\r\n";
+
+        for (method, to, extra, slot) in [
+            ("INVITE", tagged, "", Slot(0x2a)),
+            ("INVITE", tagged, replaces, Slot(0x2a)),
+            ("REGISTER", tagged, "", Slot(0x2a)),
+            ("INVITE", to, replaces, Slot(0x3b)),
+            ("INVITE", to, join, Slot(0x4c)),
+            ("REFER", to, replaces, hash.of_call_id(b"1")),
+            ("INVITE", to, "Replaces: x@y;to-tag=theirs;from-tag=z\r\n", hash.of_call_id(b"1")),
+            ("INVITE", "<sip:bob@example.com>;tag=theirs", "", hash.of_call_id(b"1")),
+        ] {
+            assert_eq!(
+                hash.of_message(&request(method, to, "1", extra)),
+                slot,
+                "{method} {to} {extra}"
+            );
+        }
+    }
+
+    #[test]
     fn calls_spread_over_all_slots() {
         let hash = SlotHash::new(7);
         let slots: BTreeSet<Slot> =
             (0..4096).map(|call| hash.of_call_id(format!("{call}@host").as_bytes())).collect();
 
         assert_eq!(slots.len(), 256);
+    }
+
+    fn request(method: &str, to: &str, call_id: &str, extra: &str) -> Message {
+        let text = format!(
+            "{method} sip:bob@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.7;branch=z9hG4bK1\r\n\
+             From: <sip:alice@example.com>;tag=a\r\nTo: {to}\r\nCall-ID: {call_id}\r\n\
+             CSeq: 1 {method}\r\nMax-Forwards: 70\r\n{extra}Content-Length: 0\r\n\r\n"
+        );
+        Message::parse(text.into()).unwrap()
     }
 }
