@@ -10,6 +10,7 @@ mod mmsg;
 mod node;
 mod queue;
 mod run;
+pub mod sim;
 mod sockets;
 mod sys;
 

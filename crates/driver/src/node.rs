@@ -236,3 +236,25 @@ pub trait Node {
     /// Writes the node's counters and gauges; called about once a second.
     fn metrics(&self, out: &mut Metrics);
 }
+
+impl<N: Node + ?Sized> Node for Box<N> {
+    fn handle_input(&mut self, now: Instant, input: Input) {
+        (**self).handle_input(now, input);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        (**self).handle_timeout(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        (**self).poll_output()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (**self).poll_timeout()
+    }
+
+    fn metrics(&self, out: &mut Metrics) {
+        (**self).metrics(out);
+    }
+}
