@@ -16,7 +16,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use failover::slots::{Bid, PromiseError, Promises};
 use failover::{Boot, Epoch, NodeId, Slot, SlotMap};
-use sip_core::{Edit, Message, Method, Scheme, Uri, Verdict, Via};
+use sip_core::{Edit, Message, Method, Verdict, Via};
 
 use crate::frame::{SipIn, SipOut};
 use crate::slot::{self, SlotHash};
@@ -163,10 +163,9 @@ struct B2b {
 /// A request, and what is known of how it came.
 struct Request<'a> {
     message: &'a Message,
+    via: Option<Via<'a>>,
     listener: Listener,
     from: SocketAddr,
-    /// Where its answers go.
-    remote: SocketAddr,
     is_trusted: bool,
     /// The slot that something of ours in it names.
     named: Option<Slot>,
@@ -318,13 +317,9 @@ impl Gate {
             self.counters.discarded += 1;
             self.strike(now, from.ip(), is_trusted);
         } else if message.is_request() {
-            let via = message.via();
-            let remote = via.map_or(from, |via| answers_to(&via, from));
-            let message = &message;
-            self.handle_request(
-                now,
-                &Request { message, listener, from, remote, is_trusted, named },
-            );
+            let (message, via) = (&message, message.via());
+            let request = Request { message, via, listener, from, is_trusted, named };
+            self.handle_request(now, &request);
         } else if let Some(slot) = named {
             self.pass(slot, listener, from, message.bytes().clone());
         } else {
@@ -336,7 +331,7 @@ impl Gate {
     fn handle_request(&mut self, now: Instant, request: &Request<'_>) {
         let message = request.message;
         let method = message.method();
-        if let Some(status) = fault(message) {
+        if let Some(status) = request.fault() {
             self.strike(now, request.from.ip(), request.is_trusted);
             if method == Method::Ack {
                 self.counters.discarded += 1;
@@ -368,8 +363,7 @@ impl Gate {
             }
             self.passed.note(now, message);
         }
-        let bytes = stamped(message, request.from);
-        self.pass(slot, request.listener, request.remote, bytes);
+        self.pass(slot, request.listener, request.remote(), request.stamped());
     }
 
     /// Hands the message to the owner of its slot, or to another b2b when the owner cannot be reached.
@@ -392,13 +386,13 @@ impl Gate {
     }
 
     fn answer(&mut self, request: &Request<'_>, status: u16) {
-        let stamped = match Message::parse(stamped(request.message, request.from)) {
+        let stamped = match Message::parse(request.stamped()) {
             Ok(stamped) => stamped,
             Err(_) => request.message.clone(),
         };
         let bytes = self.answers.answer(&stamped, status);
-        let Request { listener, remote, .. } = *request;
-        self.outputs.push_back(Output::Datagram { listener: listener.id, to: remote, bytes });
+        let (listener, to) = (request.listener.id, request.remote());
+        self.outputs.push_back(Output::Datagram { listener, to, bytes });
     }
 
     fn strike(&mut self, now: Instant, source: IpAddr, is_trusted: bool) {
@@ -429,41 +423,50 @@ impl Gate {
     }
 }
 
-/// Returns the status that answers what is wrong with a request.
-fn fault(message: &Message) -> Option<u16> {
-    match message.verdict() {
-        Verdict::Answer(status) => Some(status),
-        Verdict::Ok | Verdict::Discard => {
-            let scheme =
-                Uri::parse(message.request_uri()?).map_or(Scheme::Other, |uri| uri.scheme());
-            (scheme == Scheme::Other).then_some(416)
+impl Request<'_> {
+    /// Returns where its answers go: to the source, at the port it asked for (RFC 3581 §4), else the
+    /// one that its Via names (RFC 3261 §18.2.2).
+    fn remote(&self) -> SocketAddr {
+        let port = match &self.via {
+            Some(via) if via.param(b"rport").is_none() => via.port().unwrap_or(SIP_PORT),
+            Some(_) | None => self.from.port(),
+        };
+        SocketAddr::new(self.from.ip(), port)
+    }
+
+    /// Returns the request with its source noted in the top Via, where that says anything new.
+    fn stamped(&self) -> Bytes {
+        let says_it = self.via.is_some_and(|via| {
+            via.param(b"rport").is_none()
+                && via.param(b"received").is_none()
+                && via.host().ip() == Some(self.from.ip())
+        });
+        if says_it {
+            self.message.bytes().clone()
+        } else {
+            Edit::new(self.message).via_received(self.from.ip(), self.from.port()).finish()
         }
     }
-}
 
-/// Returns where answers along `via` go: to the source, at the port it asked for (RFC 3581 §4), else
-/// the one it names (RFC 3261 §18.2.2).
-fn answers_to(via: &Via<'_>, from: SocketAddr) -> SocketAddr {
-    let port = if via.rport().is_some() { from.port() } else { via.port().unwrap_or(SIP_PORT) };
-    SocketAddr::new(from.ip(), port)
-}
-
-/// Returns the request with its source noted in the top Via, where that says anything new.
-fn stamped(message: &Message, from: SocketAddr) -> Bytes {
-    let is_plain = message.via().is_some_and(|via| {
-        via.param(b"rport").is_none()
-            && via.param(b"received").is_none()
-            && via.host().ip() == Some(from.ip())
-    });
-    if is_plain {
-        message.bytes().clone()
-    } else {
-        Edit::new(message).via_received(from.ip(), from.port()).finish()
+    /// Returns the status that answers what is wrong with it.
+    fn fault(&self) -> Option<u16> {
+        match self.message.verdict() {
+            Verdict::Answer(status) => Some(status),
+            Verdict::Ok | Verdict::Discard => {
+                let uri = self.message.request_uri()?;
+                let scheme = &uri[..uri.iter().position(|byte| *byte == b':')?];
+                let known = |name: &&[u8]| name.eq_ignore_ascii_case(scheme);
+                (!SCHEMES.iter().any(known)).then_some(416)
+            }
+        }
     }
 }
 
 /// Where SIP is spoken when nobody says otherwise (RFC 3261 §19.1.2).
 const SIP_PORT: u16 = 5060;
+
+/// Schemes of a Request-URI that a b2b can do something with; others are answered 416.
+const SCHEMES: [&[u8]; 3] = [b"sip", b"sips", b"tel"];
 
 #[cfg(test)]
 mod tests;
