@@ -343,3 +343,6 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Between two looks for idle blocks.
 const THIN_PERIOD: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;
