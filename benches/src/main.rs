@@ -10,8 +10,10 @@ mod audio;
 mod calls;
 mod child;
 mod counters;
+mod dealer;
 mod forward;
 mod ng;
+mod ours;
 mod peers;
 mod procfs;
 mod relay;
@@ -29,6 +31,9 @@ enum Args {
     Calls(calls::Args),
     /// Audio through our media gateway, rtpengine and a bare forwarder.
     Relay(relay::Args),
+    /// Holds calls open at a media gateway; started by `relay`.
+    #[command(hide = true)]
+    Deal(dealer::Args),
     /// The bare forwarder; started by `relay`.
     #[command(hide = true)]
     Forward(forward::Args),
@@ -38,6 +43,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse() {
         Args::Calls(args) => calls::run(&args),
         Args::Relay(args) => relay::run(&args),
+        Args::Deal(args) => dealer::run(&args),
         Args::Forward(args) => forward::run(&args),
     }
 }

@@ -1,6 +1,6 @@
 //! `relay`: calls of G.711 audio through our gateway, rtpengine and a bare forwarder.
 
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,11 +12,13 @@ use crate::audio::{Audio, PACKET_LEN, PHASES, Phone, RATE, Tally};
 use crate::child::Child;
 use crate::counters::{Counters, Counts};
 use crate::forward::{SOCKETS, at, loopback};
+use crate::ours;
 use crate::peers::{self, Scratch};
 use crate::procfs;
 use crate::report::{self, Table, Target, number};
 
 const RELAY: SocketAddrV4 = SocketAddrV4::new(loopback(1, 1), 10000);
+const LINK: SocketAddrV4 = SocketAddrV4::new(loopback(1, 1), 7131);
 const CALLER: SocketAddrV4 = SocketAddrV4::new(loopback(1, 2), 20000);
 const CALLEE: SocketAddrV4 = SocketAddrV4::new(loopback(1, 3), 20000);
 
@@ -48,16 +50,19 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
+    Mediagate,
     Rtpengine,
     Forwarder,
     ConnectedForwarder,
 }
 
-const KINDS: [Kind; 3] = [Kind::Rtpengine, Kind::Forwarder, Kind::ConnectedForwarder];
+const KINDS: [Kind; 4] =
+    [Kind::Mediagate, Kind::Rtpengine, Kind::Forwarder, Kind::ConnectedForwarder];
 
 impl Kind {
     fn name(self) -> &'static str {
         match self {
+            Self::Mediagate => "mediagate",
             Self::Rtpengine => "rtpengine",
             Self::Forwarder => "bare forwarder",
             Self::ConnectedForwarder => "bare forwarder, connected",
@@ -138,10 +143,11 @@ fn slice(
     folder: &Path,
     sum: &mut Sum,
 ) -> anyhow::Result<()> {
-    let (mut child, phones, memory_before) = start(kind, args, folder)?;
-    let pids = child.family();
-    let memory = procfs::memory(&pids).saturating_sub(memory_before);
-    let audio = Audio::start(&phones, (!args.unpinned).then_some(1))?;
+    let mut relay = Relay::start(kind, args, folder)?;
+    let phones = &relay.phones;
+    let pids = relay.child.family();
+    let memory = procfs::memory(&pids).saturating_sub(relay.memory_before);
+    let audio = Audio::start(phones, (!args.unpinned).then_some(1))?;
     audio.phase(WARM);
     std::thread::sleep(Duration::from_secs(1));
 
@@ -158,33 +164,82 @@ fn slice(
         sum.counted_packets = time.as_secs_f64() * RATE as f64 * phones.len() as f64;
     }
     let tallies = audio.stop()?;
-    child.check()?;
+    relay.child.check()?;
     sum.tally.add(&tallies[MEASURED]);
     sum.memory_per_call += memory as f64 / f64::from(args.calls) / args.rounds as f64;
     Ok(())
 }
 
-/// Starts a relay and its calls; returns the memory it had before them.
-fn start(kind: Kind, args: &Args, folder: &Path) -> anyhow::Result<(Child, Vec<Phone>, u64)> {
-    let core = (!args.unpinned).then_some(0);
-    match kind {
-        Kind::Rtpengine => {
-            let threads = if args.unpinned { 2 } else { 1 };
-            let (child, mut client) = peers::rtpengine(folder, threads, core)?;
-            let before = procfs::memory(&child.family());
-            let phones = phones(args.calls, |call, caller, callee| {
-                client.call(usize::from(call), caller, callee)
-            })?;
-            Ok((child, phones, before))
-        }
-        Kind::Forwarder | Kind::ConnectedForwarder => {
-            let child = forwarder(args.calls, kind == Kind::ConnectedForwarder, folder, core)?;
-            let phones = phones(args.calls, |call, _, _| {
-                Ok((at(RELAY, call, 0).port(), at(RELAY, call, 2).port()))
-            })?;
-            Ok((child, phones, 0))
+/// A relay with its calls.
+struct Relay {
+    child: Child,
+    phones: Vec<Phone>,
+    /// What it had before the calls.
+    memory_before: u64,
+    /// Holds the calls open, where that takes a process.
+    _dealer: Option<Child>,
+}
+
+impl Relay {
+    fn start(kind: Kind, args: &Args, folder: &Path) -> anyhow::Result<Self> {
+        let core = (!args.unpinned).then_some(0);
+        match kind {
+            Kind::Mediagate => {
+                let mut child = ours::mediagate(folder, LINK, core)?;
+                wait_for_link(&mut child)?;
+                let memory_before = procfs::memory(&child.family());
+                let (dealer, ports) = dealer(args.calls, folder)?;
+                let mut ports = ports.into_iter();
+                let phones =
+                    phones(args.calls, |_, _, _| ports.next().context("a call without ports"))?;
+                Ok(Self { child, phones, memory_before, _dealer: Some(dealer) })
+            }
+            Kind::Rtpengine => {
+                let threads = if args.unpinned { 2 } else { 1 };
+                let (child, mut client) = peers::rtpengine(folder, threads, core)?;
+                let memory_before = procfs::memory(&child.family());
+                let phones = phones(args.calls, |call, caller, callee| {
+                    client.call(usize::from(call), caller, callee)
+                })?;
+                Ok(Self { child, phones, memory_before, _dealer: None })
+            }
+            Kind::Forwarder | Kind::ConnectedForwarder => {
+                let connected = kind == Kind::ConnectedForwarder;
+                let child = forwarder(args.calls, connected, folder, core)?;
+                let phones = phones(args.calls, |call, _, _| {
+                    Ok((at(RELAY, call, 0).port(), at(RELAY, call, 2).port()))
+                })?;
+                Ok(Self { child, phones, memory_before: 0, _dealer: None })
+            }
         }
     }
+}
+
+/// Waits until the gateway listens for links.
+fn wait_for_link(gateway: &mut Child) -> anyhow::Result<()> {
+    let until = Instant::now() + Duration::from_secs(5);
+    while TcpStream::connect(LINK).is_err() {
+        gateway.check()?;
+        anyhow::ensure!(Instant::now() < until, "the gateway does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Opens calls at the gateway; returns its ports of each.
+fn dealer(calls: u16, folder: &Path) -> anyhow::Result<(Child, Vec<(u16, u16)>)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("deal").arg("--link").arg(LINK.to_string());
+    command.arg("--caller").arg(CALLER.to_string()).arg("--callee").arg(CALLEE.to_string());
+    command.arg("--calls").arg(calls.to_string());
+    let child = start_and_wait("dealer", &mut command, folder, None)?;
+    let text = std::fs::read_to_string(child.log())?;
+    let ports = text.lines().filter_map(|line| {
+        let (caller, callee) = line.split_once(' ')?;
+        Some((caller.parse().ok()?, callee.parse().ok()?))
+    });
+    let ports = ports.collect();
+    Ok((child, ports))
 }
 
 fn phones(
@@ -215,11 +270,21 @@ fn forwarder(
     if connected {
         command.arg("--connected");
     }
-    let mut child = Child::start("forwarder", &mut command, folder, core)?;
-    let until = Instant::now() + Duration::from_secs(5);
-    while std::fs::read(child.log())?.is_empty() {
+    start_and_wait("forwarder", &mut command, folder, core)
+}
+
+/// Starts a process that says `ready` on its standard output.
+fn start_and_wait(
+    name: &'static str,
+    command: &mut Command,
+    folder: &Path,
+    core: Option<usize>,
+) -> anyhow::Result<Child> {
+    let mut child = Child::start(name, command, folder, core)?;
+    let until = Instant::now() + Duration::from_secs(10);
+    while !std::fs::read_to_string(child.log())?.ends_with("ready\n") {
         child.check()?;
-        anyhow::ensure!(Instant::now() < until, "the forwarder does not start");
+        anyhow::ensure!(Instant::now() < until, "{name} is not ready");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(child)
@@ -263,9 +328,30 @@ fn summary(args: &Args, sums: &[Sum]) -> Report {
         seconds: args.seconds,
         rounds: args.rounds,
         pinned: !args.unpinned,
+        targets: promises(&rows),
         relays: rows,
-        targets: Vec::new(),
     }
+}
+
+fn promises(rows: &[Row]) -> Vec<Target> {
+    let ours = rows.iter().find(|row| row.relay == Kind::Mediagate);
+    vec![
+        Target::at_most(
+            "CPU per packet, mediagate / rtpengine",
+            0.6,
+            ours.and_then(|row| row.ratio_to_rtpengine),
+        ),
+        Target::at_most(
+            "CPU per packet, mediagate / bare forwarder",
+            1.5,
+            ours.and_then(|row| row.ratio_to_forwarder),
+        ),
+        Target::at_most(
+            "mediagate's memory, kB per call",
+            8.0,
+            ours.map(|row| row.memory_per_call_bytes / 1000.0),
+        ),
+    ]
 }
 
 fn tables(report: &Report) -> [Table; 2] {
