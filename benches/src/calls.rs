@@ -10,14 +10,16 @@ use serde::Serialize;
 use crate::child::Child;
 use crate::counters::{Counters, Counts};
 use crate::forward::loopback;
+use crate::ours::{self, Layout};
+use crate::overload;
 use crate::peers::{self, Scratch};
 use crate::procfs;
 use crate::report::{self, Table, Target, number};
-use crate::sipp::{self, Caller, Counted, Load};
+use crate::sipp::{self, Caller, Counted, Load, Manner};
 
-const PROXY: SocketAddrV4 = SocketAddrV4::new(loopback(2, 1), 5060);
-const CALLER: SocketAddrV4 = SocketAddrV4::new(loopback(2, 2), 5060);
-const CALLEE: SocketAddrV4 = SocketAddrV4::new(loopback(2, 3), 5060);
+pub(crate) const PROXY: SocketAddrV4 = SocketAddrV4::new(loopback(2, 1), 5060);
+pub(crate) const CALLER: SocketAddrV4 = SocketAddrV4::new(loopback(2, 2), 5060);
+pub(crate) const CALLEE: SocketAddrV4 = SocketAddrV4::new(loopback(2, 3), 5060);
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,6 +39,12 @@ pub(crate) struct Args {
     /// Kamailio's children on its one socket.
     #[arg(long, default_value_t = 4)]
     children: usize,
+    /// Instead: three times the rate that our side carries on one core, for a minute.
+    #[arg(long)]
+    overload: bool,
+    /// Our roles' processes under `--overload`.
+    #[arg(long, value_enum, default_value_t = Layout::One)]
+    layout: Layout,
     /// Prints one JSON object on standard output, the table on standard error.
     #[arg(long)]
     json: bool,
@@ -46,14 +54,18 @@ pub(crate) struct Args {
 #[serde(rename_all = "snake_case")]
 enum Kind {
     Peers,
+    One,
+    Three,
 }
 
-const KINDS: [Kind; 1] = [Kind::Peers];
+const KINDS: [Kind; 3] = [Kind::Peers, Kind::One, Kind::Three];
 
 impl Kind {
     fn name(self) -> &'static str {
         match self {
             Self::Peers => "Kamailio + rtpengine",
+            Self::One => "rm + mediagate",
+            Self::Three => "gate, b2b + controller, mediagate",
         }
     }
 }
@@ -72,6 +84,10 @@ impl Side {
                 let (relay, _) = peers::rtpengine(folder, 2, None)?;
                 let proxy = peers::kamailio(folder, PROXY, CALLEE, args.children, None)?;
                 Ok(Self { processes: vec![proxy, relay] })
+            }
+            Kind::One => Ok(Self { processes: ours::system(Layout::One, folder, CALLEE, None)? }),
+            Kind::Three => {
+                Ok(Self { processes: ours::system(Layout::Three, folder, CALLEE, None)? })
             }
         }
     }
@@ -127,6 +143,9 @@ struct Report {
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::raise_file_limit()?;
+    if args.overload {
+        return overload::run(args.layout, Duration::from_millis(args.hold), args.json);
+    }
     let mut scratch = Scratch::new()?;
     let counters = Counters::new();
     let mut rows = Vec::new();
@@ -156,7 +175,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         seconds: args.seconds,
         rounds: args.rounds,
         hold_ms: args.hold,
-        targets: Vec::new(),
+        targets: promises(&rows),
         rows,
     };
     report::finish(args.json, &tables(args, &report), &report)
@@ -175,7 +194,7 @@ fn slice(
     let _callee = sipp::callee(folder, CALLEE, None)?;
     // The first calls bring in code and memory that all later ones share.
     let few = Load { rate: 20, calls: 20, hold: Duration::from_millis(100) };
-    let warm = Caller::start(folder, CALLER, PROXY, &few, None)?.finish()?;
+    let warm = Caller::start(folder, CALLER, PROXY, &few, Manner::Strict, None)?.finish()?;
     side.check()?;
     anyhow::ensure!(warm.failed == 0, "{} of the first {} calls failed", warm.failed, few.calls);
 
@@ -185,8 +204,8 @@ fn slice(
     let relay = families.last().map_or(&[][..], Vec::as_slice);
     let before = (procfs::memory(&pids), procfs::memory(relay), procfs::wake_ups(&pids));
     let cpu: Vec<Duration> = families.iter().map(|family| procfs::cpu(family)).collect();
-    let mut caller = Caller::start(folder, CALLER, PROXY, &load, None)?;
-    let (mut most, mut most_relay) = before_memory(before);
+    let mut caller = Caller::start(folder, CALLER, PROXY, &load, Manner::Strict, None)?;
+    let (mut most, mut most_relay) = (before.0, before.1);
     while caller.runs() {
         most = most.max(procfs::memory(&pids));
         most_relay = most_relay.max(procfs::memory(relay));
@@ -209,17 +228,13 @@ fn slice(
     if counters.any() && sum.counts.is_none() {
         let time = Duration::from_secs(2);
         let load = Load { calls: rate * (5 + u32::try_from(args.hold / 1000)?), ..load };
-        let caller = Caller::start(folder, CALLER, PROXY, &load, None)?;
+        let caller = Caller::start(folder, CALLER, PROXY, &load, Manner::Strict, None)?;
         std::thread::sleep(hold + Duration::from_secs(1));
         sum.counts = Some(counters.count(&pids, time, folder)?);
         sum.counted_calls = time.as_secs_f64() * f64::from(rate);
         caller.finish()?;
     }
     Ok(())
-}
-
-fn before_memory(before: (u64, u64, u64)) -> (u64, u64) {
-    (before.0, before.1)
 }
 
 fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {
@@ -253,6 +268,27 @@ fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {
             }
         })
         .collect()
+}
+
+fn promises(rows: &[Row]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for row in rows {
+        let limit = match row.side {
+            Kind::Peers => continue,
+            Kind::One => 0.7,
+            Kind::Three if row.rate < 1000 => 1.5,
+            Kind::Three => 1.0,
+        };
+        let (side, rate) = (row.side.name(), row.rate);
+        let name = format!("CPU per call at {rate}/s, {side} / peers");
+        targets.push(Target::at_most(name, limit, row.ratio_to_peers));
+        let name = format!("mediagate's memory at {rate}/s, {side}, kB per call");
+        let memory = row.relay_memory_per_standing_call_bytes / 1000.0;
+        targets.push(Target::at_most(name, 8.0, Some(memory)));
+        let name = format!("failed calls at {rate}/s, {side}");
+        targets.push(Target::at_most(name, 0.0, Some(row.counted.failed as f64)));
+    }
+    targets
 }
 
 fn tables(args: &Args, report: &Report) -> Vec<Table> {

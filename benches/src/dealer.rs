@@ -16,9 +16,8 @@ use driver::{
 use media::{Block, CallId, Failed, Frame, Lease, Leased, LegSpec, Open, Welcome};
 
 use crate::forward::at;
+use crate::ours::GATEWAY;
 
-/// The node id of the gateway that is dialled.
-pub(crate) const GATEWAY: u16 = 31;
 /// How long the gateway may still say that a call failed.
 const PATIENCE: Duration = Duration::from_millis(500);
 

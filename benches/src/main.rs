@@ -14,6 +14,7 @@ mod dealer;
 mod forward;
 mod ng;
 mod ours;
+mod overload;
 mod peers;
 mod procfs;
 mod relay;

@@ -1,11 +1,32 @@
 //! Our own programs, as processes of their own.
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::child::Child;
-use crate::dealer;
+use crate::forward::loopback;
+use crate::peers;
+
+/// The node id of a gateway.
+pub(crate) const GATEWAY: u16 = 31;
+
+const RM: Ipv4Addr = loopback(2, 1);
+const B2B: Ipv4Addr = loopback(2, 4);
+const MEDIA: Ipv4Addr = loopback(2, 5);
+
+/// How the roles are spread over processes, beside one media gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Layout {
+    /// gate, b2b and controller in one process.
+    One,
+    /// The gate apart from b2b and controller.
+    Three,
+}
 
 /// Starts a media gateway with one worker; `link` is where it listens for links.
 pub(crate) fn mediagate(
@@ -15,26 +36,110 @@ pub(crate) fn mediagate(
 ) -> anyhow::Result<Child> {
     let ip = link.ip();
     let config = format!(
-        "[node]\nid = {id}\nhost = \"media\"\naddress = \"{ip}\"\n\
-         [links]\nlisten = \"{link}\"\nplaintext = true\n\
-         [log]\nlevel = \"warn\"\n\
-         [beat]\nlisten = \"{ip}:7231\"\n\
-         [media]\nlisten = \"{ip}\"\nports = \"10000-32767\"\nworkers = 1\n",
-        id = dealer::GATEWAY,
+        r#"
+[node]
+id = {GATEWAY}
+host = "media"
+address = "{ip}"
+[links]
+listen = "{link}"
+plaintext = true
+[log]
+level = "info"
+[beat]
+listen = "{ip}:7231"
+[media]
+listen = "{ip}"
+ports = "10000-32767"
+workers = 1
+"#
     );
-    start("mediagate", &config, folder, core)
+    start("mediagate", "holdline-mediagate", &config, folder, core)
 }
 
-/// Starts one of our programs: this one, told to be that.
+/// Starts all roles and a gateway, which stands last; every call goes on to `callee`.
+///
+/// Phones call port 5060 of the first loopback address of net 2.
+pub(crate) fn system(
+    layout: Layout,
+    folder: &Path,
+    callee: SocketAddrV4,
+    core: Option<usize>,
+) -> anyhow::Result<Vec<Child>> {
+    let media = mediagate(folder, SocketAddrV4::new(MEDIA, 7131), core)?;
+    let mut processes = Vec::new();
+    match layout {
+        Layout::One => {
+            let roles = r#""gate", "b2b", "controller""#;
+            let config = node(1, RM, roles) + &listener() + &route(callee) + &gateway();
+            processes.push(start("rm", "holdline-rm", &config, folder, core)?);
+        }
+        Layout::Three => {
+            let b2b = node(2, B2B, r#""b2b", "controller""#)
+                + &peer(1, r#""gate""#, RM)
+                + &route(callee)
+                + &gateway();
+            let gate =
+                node(1, RM, r#""gate""#) + &listener() + &peer(2, r#""b2b", "controller""#, B2B);
+            processes.push(start("gate", "holdline-rm", &gate, folder, core)?);
+            processes.push(start("b2b", "holdline-rm", &b2b, folder, core)?);
+        }
+    }
+    processes.push(media);
+    peers::wait_for_sip(SocketAddrV4::new(RM, 5060))?;
+    // The b2b hears the gateway's beats by now, or never.
+    std::thread::sleep(Duration::from_millis(500));
+    processes.iter_mut().try_for_each(Child::check)?;
+    Ok(processes)
+}
+
+fn node(id: u16, ip: Ipv4Addr, roles: &str) -> String {
+    format!(
+        r#"
+[node]
+id = {id}
+host = "signalling"
+address = "{ip}"
+roles = [{roles}]
+[links]
+listen = "{ip}:7101"
+plaintext = true
+[log]
+level = "info"
+"#
+    )
+}
+
+fn peer(id: u16, roles: &str, ip: Ipv4Addr) -> String {
+    format!("[[peer]]\nid = {id}\nroles = [{roles}]\nlink = \"{ip}:7101\"\n")
+}
+
+fn gateway() -> String {
+    format!(
+        "[[peer]]\nid = {GATEWAY}\nroles = [\"mediagate\"]\n\
+         link = \"{MEDIA}:7131\"\nbeat = \"{MEDIA}:7231\"\n"
+    )
+}
+
+fn listener() -> String {
+    format!("[[listener]]\ntransport = \"udp\"\nlisten = \"{RM}:5060\"\n")
+}
+
+fn route(callee: SocketAddrV4) -> String {
+    format!("[[route]]\nprefix = \"\"\ntargets = [\"{callee}\"]\n")
+}
+
+/// Starts one of our programs, which stands beside this one.
 fn start(
     name: &'static str,
+    program: &str,
     config: &str,
     folder: &Path,
     core: Option<usize>,
 ) -> anyhow::Result<Child> {
     let path = folder.join(format!("{name}.toml"));
     std::fs::write(&path, config)?;
-    let program = std::env::current_exe()?.with_file_name(format!("holdline-{name}"));
+    let program = std::env::current_exe()?.with_file_name(program);
     let mut child =
         Child::start(name, Command::new(program).arg("--config").arg(path), folder, core)?;
     child.check()?;

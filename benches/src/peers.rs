@@ -68,7 +68,7 @@ pub(crate) fn kamailio(
     Ok(child)
 }
 
-/// Waits until something at `address` answers OPTIONS, whatever it says.
+/// Waits until something at `address` answers OPTIONS with 200.
 pub(crate) fn wait_for_sip(address: SocketAddrV4) -> anyhow::Result<()> {
     let socket = UdpSocket::bind((*address.ip(), 0))?;
     let own = socket.local_addr()?;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::child::Child;
 
 const CALLER: &str = include_str!("../peers/caller.xml");
+const IMPATIENT: &str = include_str!("../peers/impatient.xml");
 const CALLEE: &str = include_str!("../peers/callee.xml");
 /// The scenarios know each other's ports by heart, to see whether anything relays.
 const CALLER_MEDIA: u16 = 6000;
@@ -39,6 +40,15 @@ impl Load {
     }
 }
 
+/// How the caller takes a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Any refusal is a failed call.
+    Strict,
+    /// A 503 is counted as such.
+    Impatient,
+}
+
 /// What SIPp counted at the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counted {
@@ -46,6 +56,15 @@ pub(crate) struct Counted {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) retransmitted: u64,
+    /// The next four only from an impatient caller.
+    #[serde(skip)]
+    pub(crate) answered: u64,
+    #[serde(skip)]
+    pub(crate) byes: u64,
+    #[serde(skip)]
+    pub(crate) byes_answered: u64,
+    #[serde(skip)]
+    pub(crate) refused: u64,
 }
 
 impl Counted {
@@ -73,19 +92,26 @@ impl Caller {
         own: SocketAddrV4,
         target: SocketAddrV4,
         load: &Load,
+        manner: Manner,
         core: Option<usize>,
     ) -> anyhow::Result<Self> {
-        let statistics = folder.join("caller.csv");
+        let (name, scenario) = match manner {
+            Manner::Strict => ("caller", CALLER),
+            Manner::Impatient => ("impatient", IMPATIENT),
+        };
+        let statistics = folder.join(format!("{name}-{}.csv", own.ip()));
         if statistics.exists() {
             std::fs::remove_file(&statistics)?;
         }
-        let mut command = command(folder, "caller.xml", CALLER, own, CALLER_MEDIA)?;
-        command.arg(target.to_string()).args(["-s", "1001", "-l", "15000"]);
+        let mut command = command(folder, name, scenario, own, CALLER_MEDIA)?;
+        // So many at once that the limit never holds a call back.
+        command.arg(target.to_string()).args(["-s", "1001", "-l", "1000000"]);
         command.arg("-r").arg(load.rate.to_string()).arg("-m").arg(load.calls.to_string());
         command.arg("-d").arg(load.hold.as_millis().to_string());
         command.args(["-trace_stat", "-fd", "1", "-stf"]).arg(&statistics);
-        command.arg("-trace_err").arg("-error_file").arg(folder.join("caller-errors.log"));
-        let child = Child::start("caller", &mut command, folder, core)?;
+        let errors = folder.join(format!("{name}-errors.log"));
+        command.arg("-trace_err").arg("-error_file").arg(errors);
+        let child = Child::start(name, &mut command, folder, core)?;
         // A call that gets no answer at all ends after 32 s.
         let limit = load.time() + load.hold + Duration::from_secs(70);
         Ok(Self { child, statistics, limit })
@@ -94,6 +120,14 @@ impl Caller {
     /// Returns whether it still calls.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.runs()
+    }
+
+    /// Returns what it has counted up to the last second, nothing before the first.
+    pub(crate) fn so_far(&self) -> Counted {
+        let text = std::fs::read_to_string(&self.statistics).unwrap_or_default();
+        // The last line may be half written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        last_row(whole).unwrap_or_default()
     }
 
     /// Waits until all calls have ended.
@@ -112,7 +146,7 @@ pub(crate) fn callee(
     own: SocketAddrV4,
     core: Option<usize>,
 ) -> anyhow::Result<Child> {
-    let mut command = command(folder, "callee.xml", CALLEE, own, CALLEE_MEDIA)?;
+    let mut command = command(folder, "callee", CALLEE, own, CALLEE_MEDIA)?;
     let mut child = Child::start("callee", &mut command, folder, core)?;
     std::thread::sleep(Duration::from_millis(300));
     child.check()?;
@@ -126,7 +160,7 @@ fn command(
     own: SocketAddrV4,
     media: u16,
 ) -> anyhow::Result<Command> {
-    let path = folder.join(name);
+    let path = folder.join(format!("{name}.xml"));
     std::fs::write(&path, scenario)?;
     let mut command = Command::new("sipp");
     command.arg("-sf").arg(path).arg("-nostdin").args(["-buff_size", "4000000"]);
@@ -140,18 +174,22 @@ fn last_row(text: &str) -> anyhow::Result<Counted> {
     let heads: Vec<&str> = lines.next().context("empty statistics")?.split(';').collect();
     let Some(row) = lines.next_back() else { bail!("statistics without a row") };
     let row: Vec<&str> = row.split(';').collect();
-    let value = |head: &str| {
-        let column = heads.iter().position(|other| *other == head);
-        let cell = column.and_then(|column| row.get(column));
-        cell.with_context(|| format!("no {head} in the statistics"))?
-            .parse()
-            .with_context(|| format!("{head} is no number"))
+    let cell = |head: &str| {
+        let column = heads.iter().position(|other| *other == head)?;
+        row.get(column)?.parse().ok()
     };
+    let value =
+        |head: &str| cell(head).with_context(|| format!("no figure {head} in the statistics"));
+    let counter = |number: u8| cell(&format!("GenericCounter{number}(C)")).unwrap_or(0);
     Ok(Counted {
         created: value("TotalCallCreated")?,
         succeeded: value("SuccessfulCall(C)")?,
         failed: value("FailedCall(C)")?,
         retransmitted: value("Retransmissions(C)")?,
+        answered: counter(1),
+        byes: counter(2),
+        byes_answered: counter(3),
+        refused: counter(4),
     })
 }
 
@@ -166,6 +204,13 @@ mod tests {
 
         let counted = last_row(text).expect("well formed");
 
-        assert_eq!(counted, Counted { created: 100, succeeded: 98, failed: 2, retransmitted: 5 });
+        let expected = Counted {
+            created: 100,
+            succeeded: 98,
+            failed: 2,
+            retransmitted: 5,
+            ..Counted::default()
+        };
+        assert_eq!(counted, expected);
     }
 }
