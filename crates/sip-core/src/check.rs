@@ -27,27 +27,44 @@ const PATH: u8 = Name::PATH.id;
 const MAX_FORWARDS: u8 = Name::MAX_FORWARDS.id;
 const CONTENT_LENGTH: u8 = Name::CONTENT_LENGTH.id;
 
-/// Headers that may stand once (RFC 3261 §7.3.1 and where each is defined).
-const SINGLE: u128 = bit(FROM)
-    | bit(TO)
-    | bit(CALL_ID)
-    | bit(CSEQ)
-    | bit(MAX_FORWARDS)
-    | bit(CONTENT_LENGTH)
-    | bit(Name::CONTENT_TYPE.id)
-    | bit(Name::EVENT.id)
-    | bit(Name::EXPIRES.id)
-    | bit(Name::JOIN.id)
-    | bit(Name::MIN_SE.id)
-    | bit(Name::RACK.id)
-    | bit(Name::REFER_TO.id)
-    | bit(Name::REFERRED_BY.id)
-    | bit(Name::REPLACES.id)
-    | bit(Name::RSEQ.id)
-    | bit(Name::SESSION_EXPIRES.id);
+/// Headers whose presence matters; those behind Via may stand once (RFC 3261
+/// §7.3.1 and where each is defined).
+const WATCHED: [u8; 18] = [
+    VIA,
+    FROM,
+    TO,
+    CALL_ID,
+    CSEQ,
+    MAX_FORWARDS,
+    CONTENT_LENGTH,
+    Name::CONTENT_TYPE.id,
+    Name::EVENT.id,
+    Name::EXPIRES.id,
+    Name::JOIN.id,
+    Name::MIN_SE.id,
+    Name::RACK.id,
+    Name::REFER_TO.id,
+    Name::REFERRED_BY.id,
+    Name::REPLACES.id,
+    Name::RSEQ.id,
+    Name::SESSION_EXPIRES.id,
+];
 
-const fn bit(id: u8) -> u128 {
-    1 << id
+/// By id of a header: its bit in [`Checks::seen`], or nothing.
+static BIT: [u32; 256] = bits();
+
+const fn bits() -> [u32; 256] {
+    let mut bits = [0; 256];
+    let mut i = 0;
+    while i < WATCHED.len() {
+        bits[WATCHED[i] as usize] = 1 << i;
+        i += 1;
+    }
+    bits
+}
+
+fn bit(id: u8) -> u32 {
+    BIT[usize::from(id)]
 }
 
 /// The values that every user of a message asks for.
@@ -69,7 +86,7 @@ pub(crate) struct Checks {
     pub(crate) fields: Fields,
     pub(crate) defects: Vec<Defect>,
     is_odd: bool,
-    seen: u128,
+    seen: u32,
 }
 
 impl Checks {
@@ -87,17 +104,17 @@ impl Checks {
     /// Looks at one header line.
     pub(crate) fn header(&mut self, bytes: &[u8], header: HeaderRef) {
         let value = header.value.get(bytes);
+        let bit = bit(header.id);
+        if bit & self.seen != 0 && header.id != VIA {
+            self.report(header, DefectKind::Duplicate);
+            if header.id == CONTENT_LENGTH {
+                self.fields.body_len = BodyLen::Unknown;
+            }
+            return;
+        }
         let found = match header.id {
             GARBLED => {
                 self.defect(None, DefectKind::HeaderLine, header.at as usize);
-                return;
-            }
-            0 => return,
-            id if bit(id) & self.seen & SINGLE != 0 => {
-                self.report(header, DefectKind::Duplicate);
-                if id == CONTENT_LENGTH {
-                    self.fields.body_len = BodyLen::Unknown;
-                }
                 return;
             }
             VIA => self.via(bytes, value),
@@ -120,7 +137,7 @@ impl Checks {
             },
             _ => Ok(()),
         };
-        self.seen |= bit(header.id);
+        self.seen |= bit;
         if found.is_err() {
             self.report(header, DefectKind::Malformed);
         }

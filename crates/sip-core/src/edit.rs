@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 
-use crate::lex::Elements;
+use crate::lex::{self, Elements};
 use crate::message::Message;
 use crate::splice::Splices;
 use crate::writer::{write_filtered, write_header, write_line};
@@ -42,7 +42,7 @@ impl<'a> Edit<'a> {
     pub fn set_request_uri(mut self, uri: &[u8]) -> Self {
         if let Some(span) = self.message.request_uri_span() {
             let mut text = Vec::with_capacity(uri.len());
-            write_filtered(&mut text, uri, |b| b > b' ' && !matches!(b, b'<' | b'>' | b'"' | 0x7f));
+            write_filtered(&mut text, uri, lex::is_uri_byte);
             self.splices.replace(span.at as usize, span.end as usize, text);
         }
         self

@@ -74,6 +74,33 @@ pub(crate) enum Refs {
 }
 
 impl Refs {
+    pub(crate) fn new() -> Self {
+        Self::Inline { len: 0, refs: [Short::default(); INLINE] }
+    }
+
+    /// Adds a line; `spilled` takes all of them once they do not fit, and
+    /// [`Refs::finish`] takes it back.
+    pub(crate) fn push(&mut self, header: HeaderRef, spilled: &mut Vec<HeaderRef>) {
+        if let Self::Inline { len, refs } = self
+            && spilled.is_empty()
+        {
+            if let (Some(slot), Some(short)) = (refs.get_mut(usize::from(*len)), Short::new(header))
+            {
+                *slot = short;
+                *len += 1;
+                return;
+            }
+            spilled.extend(refs[..usize::from(*len)].iter().map(|r| r.full()));
+        }
+        spilled.push(header);
+    }
+
+    pub(crate) fn finish(&mut self, spilled: Vec<HeaderRef>) {
+        if !spilled.is_empty() {
+            *self = Self::Heap(spilled.into());
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Inline { len, .. } => usize::from(*len),
@@ -97,46 +124,5 @@ impl Refs {
             Self::Heap(refs) => refs.get(from..)?.iter().position(|r| r.id == id),
         };
         found.map(|at| at + from)
-    }
-}
-
-/// Collects header lines.
-#[derive(Debug)]
-pub(crate) struct RefsBuilder {
-    len: usize,
-    refs: [Short; INLINE],
-    spilled: Vec<HeaderRef>,
-}
-
-impl RefsBuilder {
-    pub(crate) fn new() -> Self {
-        Self { len: 0, refs: [Short::default(); INLINE], spilled: Vec::new() }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len.max(self.spilled.len())
-    }
-
-    pub(crate) fn push(&mut self, header: HeaderRef) {
-        if self.spilled.is_empty() {
-            match Short::new(header) {
-                Some(short) if self.len < INLINE => {
-                    self.refs[self.len] = short;
-                    self.len += 1;
-                    return;
-                }
-                _ => self.spilled.extend(self.refs[..self.len].iter().map(|r| r.full())),
-            }
-        }
-        self.spilled.push(header);
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "at most INLINE")]
-    pub(crate) fn finish(self) -> Refs {
-        if self.spilled.is_empty() {
-            Refs::Inline { len: self.len as u8, refs: self.refs }
-        } else {
-            Refs::Heap(self.spilled.into())
-        }
     }
 }

@@ -10,17 +10,29 @@ pub(crate) const fn is_lws(byte: u8) -> bool {
 
 const TOKEN: u8 = 1;
 const HOST: u8 = 2;
+const URI: u8 = 4;
+const PARAM_NAME: u8 = 8;
+const PARAM_VALUE: u8 = 16;
 
 static CLASS: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {
     let mut class = [0; 256];
     let mut byte = 0;
-    while byte < 128 {
-        #[expect(clippy::cast_possible_truncation, reason = "counts to 128")]
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "counts to 256")]
         let b = byte as u8;
+        if b > b' ' && !matches!(b, 0x7f | b'<' | b'>' | b'"') {
+            class[byte] |= URI;
+            if !matches!(b, b';' | b',') {
+                class[byte] |= PARAM_VALUE;
+            }
+            if !matches!(b, b';' | b',' | b'=') {
+                class[byte] |= PARAM_NAME;
+            }
+        }
         if b.is_ascii_alphanumeric() {
-            class[byte] = TOKEN | HOST;
+            class[byte] |= TOKEN | HOST;
         }
         if matches!(b, b'-' | b'.' | b'!' | b'%' | b'*' | b'_' | b'+' | b'`' | b'\'' | b'~') {
             class[byte] |= TOKEN;
@@ -46,6 +58,22 @@ pub(crate) fn is_token(text: &[u8]) -> bool {
 /// A character of a host name; `_` is not one by the RFC, but is in use.
 pub(crate) fn is_host_byte(byte: u8) -> bool {
     CLASS[byte as usize] & HOST != 0
+}
+
+/// Anything visible that does not end a URI in a header.
+pub(crate) fn is_uri_byte(byte: u8) -> bool {
+    CLASS[byte as usize] & URI != 0
+}
+
+/// A character of a parameter's name; more than the RFC's token.
+pub(crate) fn is_param_name_byte(byte: u8) -> bool {
+    CLASS[byte as usize] & PARAM_NAME != 0
+}
+
+/// A character of a parameter's unquoted value; more than the RFC's token and
+/// host, since `=` and others stand in real values.
+pub(crate) fn is_param_value_byte(byte: u8) -> bool {
+    CLASS[byte as usize] & PARAM_VALUE != 0
 }
 
 /// True when no byte is a space, a control character or part of a fold.
@@ -172,6 +200,11 @@ impl<'a> Elements<'a> {
     /// Returns the next element even when it is empty.
     pub(crate) fn next_any(&mut self) -> Option<&'a [u8]> {
         let value = self.rest?;
+        // Most values are one element, and most of those have no comma at all.
+        if memchr::memchr(b',', value).is_none() {
+            self.rest = None;
+            return Some(trim(value));
+        }
         let mut at = 0;
         while let Some(found) = memchr::memchr3(b',', b'"', b'<', &value[at..]) {
             at += found;

@@ -61,7 +61,7 @@ impl<'a> NameAddr<'a> {
     ) -> Result<Self, Malformed> {
         let end = memchr::memchr(b'>', rest).ok_or(Malformed)?;
         let uri = lex::trim(&rest[..end]);
-        if uri.is_empty() || uri.contains(&b'<') {
+        if uri.is_empty() {
             return Err(Malformed);
         }
         // RFC 4475 §3.1.2.14: spaces inside the brackets can still be read.

@@ -21,11 +21,9 @@ pub(crate) const GARBLED: u8 = 255;
 impl<'a> Name<'a> {
     /// Returns the name that `text` spells, in long or compact form.
     #[must_use]
-    pub const fn new(text: &'a [u8]) -> Self {
-        match classify(text) {
-            OTHER => Self { id: OTHER, text },
-            id => Self { id, text: KNOWN[id as usize - 1].0.as_bytes() },
-        }
+    pub fn new(text: &'a [u8]) -> Self {
+        let id = classify(text);
+        Self { id, text: known_text(id).unwrap_or(text) }
     }
 
     /// Returns the long form of a known name, else the text it was made of.
@@ -34,17 +32,20 @@ impl<'a> Name<'a> {
         self.text
     }
 
-    pub(crate) const fn from_id(id: u8) -> Option<Name<'static>> {
-        match id {
-            OTHER | GARBLED => None,
-            id => Some(Name { id, text: KNOWN[id as usize - 1].0.as_bytes() }),
-        }
+    pub(crate) fn from_id(id: u8) -> Option<Name<'static>> {
+        known_text(id).map(|text| Name { id, text })
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "fewer than 255 names are known")]
     const fn known(text: &'static str) -> Name<'static> {
-        let name = Name::new(text.as_bytes());
-        assert!(name.id != OTHER, "a constant's name is in the table");
-        name
+        let mut i = 0;
+        while i < KNOWN.len() {
+            if is_same(text.as_bytes(), KNOWN[i].0.as_bytes()) {
+                return Name { id: i as u8 + 1, text: text.as_bytes() };
+            }
+            i += 1;
+        }
+        panic!("a constant's name is in the table")
     }
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for Name<'_> {
 }
 
 /// Long and compact forms. A new name goes to the end of its letter.
-const KNOWN: [(&str, u8); 80] = [
+static KNOWN: [(&str, u8); 80] = [
     ("Accept", 0),
     ("Accept-Contact", b'a'),
     ("Accept-Encoding", 0),
@@ -195,11 +196,13 @@ const fn compact() -> [u8; 256] {
     compact
 }
 
-/// `eq_ignore_ascii_case` is not const in the oldest compiler we serve.
 const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
     let mut at = 0;
     while at < a.len() {
-        if b.len() != a.len() || !a[at].eq_ignore_ascii_case(&b[at]) {
+        if a[at] != b[at] {
             return false;
         }
         at += 1;
@@ -207,19 +210,26 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
+/// Returns the long form of a known name.
+fn known_text(id: u8) -> Option<&'static [u8]> {
+    Some(KNOWN.get(usize::from(id).checked_sub(1)?)?.0.as_bytes())
+}
+
 /// Returns the id of the name that `text` spells.
-pub(crate) const fn classify(text: &[u8]) -> u8 {
+pub(crate) fn classify(text: &[u8]) -> u8 {
     match text.len() {
         0 => return OTHER,
-        1 => return COMPACT[text[0] as usize],
+        1 => return COMPACT[usize::from(text[0])],
         _ => {}
     }
     let mut at = slot(text);
     loop {
-        match TABLE[at] {
-            OTHER => return OTHER,
-            id if is_same(text, KNOWN[id as usize - 1].0.as_bytes()) => return id,
-            _ => at = (at + 1) % SLOTS,
+        let id = TABLE[at];
+        match known_text(id) {
+            None => return OTHER,
+            // Nearly everybody writes the name as the RFC does.
+            Some(known) if text == known || text.eq_ignore_ascii_case(known) => return id,
+            Some(_) => at = (at + 1) % SLOTS,
         }
     }
 }

@@ -61,9 +61,7 @@ impl<'a> Params<'a> {
         let rest = lex::trim_start(rest);
         // Set at once, so that a caller who goes on after an error gets on.
         self.rest = rest;
-        let (name, rest) = lex::split_while(rest, |b| {
-            !matches!(b, b';' | b'=' | b'"' | b'<' | b'>' | b',') && b > b' '
-        });
+        let (name, rest) = lex::split_while(rest, lex::is_param_name_byte);
         if name.is_empty() {
             return Err(Malformed);
         }
@@ -75,7 +73,7 @@ impl<'a> Params<'a> {
         let after = lex::trim_start(after);
         let len = match after.first() {
             Some(b'"') => lex::quoted_len(after).ok_or(Malformed)?,
-            _ => lex::split_while(after, is_value_byte).0.len(),
+            _ => lex::split_while(after, lex::is_param_value_byte).0.len(),
         };
         if len == 0 {
             return Err(Malformed);
@@ -117,11 +115,6 @@ impl<'a> Iterator for ParamsIter<'a> {
             }
         }
     }
-}
-
-/// More than the RFC's token and host: `=` and others stand in real values.
-fn is_value_byte(byte: u8) -> bool {
-    byte > b' ' && !matches!(byte, b';' | b'"' | b'<' | b'>' | b',' | 0x7f)
 }
 
 /// The text does not follow its grammar. The peer is at fault.

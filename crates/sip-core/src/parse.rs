@@ -2,7 +2,7 @@
 
 use crate::check::{Checks, Fields};
 use crate::defect::{Defect, DefectKind, ParseError, ParseErrorKind};
-use crate::index::{HeaderRef, Refs, RefsBuilder, Span};
+use crate::index::{HeaderRef, Refs, Span};
 use crate::lex;
 use crate::names::{self, GARBLED};
 
@@ -74,19 +74,28 @@ struct Line {
     has_break: bool,
 }
 
-/// Finds the CR LF that ends the line at `at`; a CR or LF alone ends nothing
-/// and is reported by its place.
+/// Finds the CR LF that ends the line at `at`; a CR alone ends nothing and its
+/// place is noted. An LF alone is passed over here: see [`bare_line_feed`].
 fn line(bytes: &[u8], at: usize, bare: &mut Option<usize>) -> Line {
     let mut from = at;
-    while let Some(found) = memchr::memchr2(b'\r', b'\n', &bytes[from..]) {
+    while let Some(found) = memchr::memchr(b'\r', &bytes[from..]) {
         let end = from + found;
-        if bytes[end] == b'\r' && bytes.get(end + 1) == Some(&b'\n') {
+        if bytes.get(end + 1) == Some(&b'\n') {
             return Line { end, next: end + 2, has_break: true };
         }
         bare.get_or_insert(end);
         from = end + 1;
     }
     Line { end: bytes.len(), next: bytes.len(), has_break: false }
+}
+
+/// Returns where an LF stands that no CR stands before. Counting them all is
+/// quicker than seeking each, and nearly always enough.
+fn bare_line_feed(bytes: &[u8], breaks: usize) -> Option<usize> {
+    if memchr::memchr_iter(b'\n', bytes).count() == breaks {
+        return None;
+    }
+    memchr::memchr_iter(b'\n', bytes).find(|&at| at == 0 || bytes[at - 1] != b'\r')
 }
 
 /// Reads the head of the message that `bytes` begin with, and lists what is
@@ -100,16 +109,40 @@ pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>),
     let mut checks = Checks::default();
     let mut bare = None;
     let first = line(bytes, 0, &mut bare);
-    if let Some(offset) = bare {
+    if let Some(offset) = bare.or_else(|| bare_line_feed(&bytes[..first.end], 0)) {
         return Err(error(ParseErrorKind::StartLine, offset));
     }
     let start = start_line(bytes, first.end, &mut checks)
         .ok_or_else(|| error(ParseErrorKind::StartLine, 0))?;
-    let mut refs = RefsBuilder::new();
-    let mut at = first.next;
-    let (headers_end, len) = loop {
+    let mut head =
+        Head { start, refs: Refs::new(), headers_end: 0, len: 0, fields: Fields::default() };
+    let (headers_end, len) = header_lines(bytes, first.next, limits, &mut head, &mut checks)?;
+    checks.finish(bytes, start, headers_end);
+    head.fields = checks.fields;
+    #[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB above")]
+    {
+        head.headers_end = headers_end as u32;
+        head.len = len as u32;
+    }
+    Ok((head, checks.defects))
+}
+
+/// Reads header lines from `at` up to the empty line; returns where that and
+/// the body begin.
+fn header_lines(
+    bytes: &[u8],
+    mut at: usize,
+    limits: Limits,
+    head: &mut Head,
+    checks: &mut Checks,
+) -> Result<(usize, usize), ParseError> {
+    let mut spilled = Vec::new();
+    let (mut count, mut breaks) = (0, 0);
+    let first = at;
+    let ends = loop {
         if limits.head_len_max < at {
-            return Err(error(ParseErrorKind::HeadTooLong, limits.head_len_max));
+            let offset = limits.head_len_max;
+            return Err(ParseError { kind: ParseErrorKind::HeadTooLong, offset });
         }
         if bytes[at..].starts_with(b"\r\n") {
             break (at, at + 2);
@@ -118,31 +151,30 @@ pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>),
             checks.defect(None, DefectKind::Unterminated, at);
             break (at, at);
         }
-        if refs.len() == limits.headers_max {
-            return Err(error(ParseErrorKind::TooManyHeaders, at));
+        if count == limits.headers_max {
+            return Err(ParseError { kind: ParseErrorKind::TooManyHeaders, offset: at });
         }
+        let mut bare = None;
         let mut end = line(bytes, at, &mut bare);
         while end.has_break && matches!(bytes.get(end.next), Some(b' ' | b'\t')) {
+            breaks += 1;
             end = line(bytes, end.next, &mut bare);
         }
-        if let Some(offset) = bare.take() {
+        breaks += usize::from(end.has_break);
+        if let Some(offset) = bare {
             checks.defect(None, DefectKind::BareLineBreak, offset);
         }
         let header = header_line(bytes, at, end.end);
         checks.header(bytes, header);
-        refs.push(header);
+        head.refs.push(header, &mut spilled);
+        count += 1;
         at = end.next;
     };
-    checks.finish(bytes, start, headers_end);
-    #[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB above")]
-    let head = Head {
-        start,
-        refs: refs.finish(),
-        headers_end: headers_end as u32,
-        len: len as u32,
-        fields: checks.fields,
-    };
-    Ok((head, checks.defects))
+    head.refs.finish(spilled);
+    if let Some(offset) = bare_line_feed(&bytes[first..ends.0], breaks) {
+        checks.defect(None, DefectKind::BareLineBreak, first + offset);
+    }
+    Ok(ends)
 }
 
 /// Splits a header line at its colon (RFC 3261 §7.3.1: white space may stand

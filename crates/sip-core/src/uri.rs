@@ -81,12 +81,17 @@ impl<'a> Host<'a> {
     /// Splits `host [":" port]` off the front of `text`; white space around
     /// the colon is taken along (RFC 3261 §25.1 COLON).
     pub(crate) fn split(text: &'a [u8]) -> Result<(Self, Option<u16>, &'a [u8]), Malformed> {
-        let len = match text.first() {
-            Some(b'[') => memchr::memchr(b']', text).ok_or(Malformed)? + 1,
-            _ => lex::split_while(text, lex::is_host_byte).0.len(),
+        let (host, rest) = match text.first() {
+            Some(b'[') => {
+                let end = memchr::memchr(b']', text).ok_or(Malformed)? + 1;
+                let (host, rest) = text.split_at(end);
+                (Self::parse(host)?, rest)
+            }
+            _ => {
+                let (host, rest) = lex::split_while(text, lex::is_host_byte);
+                (Self((!host.is_empty()).then_some(host).ok_or(Malformed)?), rest)
+            }
         };
-        let (host, rest) = text.split_at(len);
-        let host = Self::parse(host)?;
         let [b':', after @ ..] = lex::trim_start(rest) else {
             return Ok((host, None, rest));
         };
@@ -114,22 +119,11 @@ impl<'a> Uri<'a> {
     /// `text` has no scheme, or a `sip`, `sips` or `tel` URI does not follow
     /// its grammar.
     pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
-        let scheme_len = memchr::memchr(b':', text).ok_or(Malformed)?;
-        let scheme = match &text[..scheme_len] {
-            b"sip" => Scheme::Sip,
-            b"sips" => Scheme::Sips,
-            name if name.eq_ignore_ascii_case(b"sip") => Scheme::Sip,
-            name if name.eq_ignore_ascii_case(b"sips") => Scheme::Sips,
-            name if name.eq_ignore_ascii_case(b"tel") => Scheme::Tel,
-            [first, rest @ ..] if first.is_ascii_alphabetic() && rest.iter().all(is_scheme) => {
-                Scheme::Other
-            }
-            _ => return Err(Malformed),
+        let (scheme, scheme_len) = match text {
+            [b's', b'i', b'p', b':', ..] => (Scheme::Sip, 3),
+            [b's', b'i', b'p', b's', b':', ..] => (Scheme::Sips, 4),
+            other => scheme(other)?,
         };
-        let rest = &text[scheme_len + 1..];
-        if rest.is_empty() || !rest.iter().all(|&b| is_uri_byte(b)) {
-            return Err(Malformed);
-        }
         let uri = Self {
             text,
             scheme_len,
@@ -141,45 +135,51 @@ impl<'a> Uri<'a> {
             params: Params::new(&[]),
             headers: None,
         };
+        let rest = &text[scheme_len + 1..];
         match scheme {
             Scheme::Sip | Scheme::Sips => uri.with_sip(rest),
             Scheme::Tel => uri.with_tel(rest),
+            Scheme::Other if rest.is_empty() || !is_uri_text(rest) => Err(Malformed),
             Scheme::Other => Ok(uri),
         }
     }
 
-    fn with_sip(mut self, rest: &'a [u8]) -> Result<Self, Malformed> {
+    fn with_sip(mut self, mut rest: &'a [u8]) -> Result<Self, Malformed> {
         // Host, parameters and headers hold no `@` unless escaped, while the
         // user part may hold `;` and `?`: the first `@` ends it.
-        let rest = match memchr::memchr(b'@', rest) {
-            Some(at) => {
-                let user_info = &rest[..at];
-                let (user, password) = match memchr::memchr(b':', user_info) {
-                    Some(colon) => (&user_info[..colon], Some(&user_info[colon + 1..])),
-                    None => (user_info, None),
-                };
-                if user.is_empty() {
-                    return Err(Malformed);
-                }
-                self.user = Some(user);
-                self.password = password;
-                &rest[at + 1..]
+        if let Some(at) = memchr::memchr(b'@', rest) {
+            let user_info = &rest[..at];
+            let (user, password) =
+                lex::split_while(user_info, |b| lex::is_uri_byte(b) && b != b':');
+            self.password = match password {
+                [] => None,
+                [b':', password @ ..] if is_uri_text(password) => Some(password),
+                _ => return Err(Malformed),
+            };
+            if user.is_empty() {
+                return Err(Malformed);
             }
-            None => rest,
-        };
+            self.user = Some(user);
+            rest = &rest[at + 1..];
+        }
         let (host, port, rest) = Host::split(rest)?;
         self.host = Some(host);
         self.port = port;
+        if rest.is_empty() {
+            return Ok(self);
+        }
         let params_len = memchr::memchr(b'?', rest).unwrap_or(rest.len());
         let (params, headers) = rest.split_at(params_len);
         self.set_params(params)?;
         self.headers = headers.get(1..);
+        if self.headers.is_some_and(|headers| !is_uri_text(headers)) {
+            return Err(Malformed);
+        }
         Ok(self)
     }
 
     fn with_tel(mut self, rest: &'a [u8]) -> Result<Self, Malformed> {
-        let len = memchr::memchr(b';', rest).unwrap_or(rest.len());
-        let (number, params) = rest.split_at(len);
+        let (number, params) = lex::split_while(rest, |b| b != b';');
         if number.is_empty() || !number.iter().all(|&b| is_phone_byte(b)) {
             return Err(Malformed);
         }
@@ -188,13 +188,24 @@ impl<'a> Uri<'a> {
         Ok(self)
     }
 
+    /// Takes parameters that fill `text`; neither spaces nor quotes stand in a URI.
     fn set_params(&mut self, text: &'a [u8]) -> Result<(), Malformed> {
-        if !matches!(text.first(), None | Some(b';')) {
-            return Err(Malformed);
-        }
         self.params = Params::new(text);
-        let mut check = self.params;
-        while check.take()?.is_some() {}
+        let mut rest = text;
+        while let [first, after @ ..] = rest {
+            let (name, after) = lex::split_while(after, lex::is_param_name_byte);
+            if *first != b';' || name.is_empty() {
+                return Err(Malformed);
+            }
+            rest = after;
+            if let [b'=', after @ ..] = after {
+                let (value, after) = lex::split_while(after, lex::is_param_value_byte);
+                if value.is_empty() {
+                    return Err(Malformed);
+                }
+                rest = after;
+            }
+        }
         Ok(())
     }
 
@@ -310,13 +321,24 @@ fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-fn is_scheme(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
+/// Returns the scheme and the length of its name.
+fn scheme(text: &[u8]) -> Result<(Scheme, usize), Malformed> {
+    let len = memchr::memchr(b':', text).ok_or(Malformed)?;
+    let is_rest = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    let scheme = match &text[..len] {
+        name if name.eq_ignore_ascii_case(b"sip") => Scheme::Sip,
+        name if name.eq_ignore_ascii_case(b"sips") => Scheme::Sips,
+        name if name.eq_ignore_ascii_case(b"tel") => Scheme::Tel,
+        [first, rest @ ..] if first.is_ascii_alphabetic() && rest.iter().all(is_rest) => {
+            Scheme::Other
+        }
+        _ => return Err(Malformed),
+    };
+    Ok((scheme, len))
 }
 
-/// Anything visible that does not end a URI in a header.
-fn is_uri_byte(byte: u8) -> bool {
-    byte > b' ' && !matches!(byte, 0x7f | b'<' | b'>' | b'"')
+fn is_uri_text(text: &[u8]) -> bool {
+    text.iter().all(|&b| lex::is_uri_byte(b))
 }
 
 fn is_phone_byte(byte: u8) -> bool {

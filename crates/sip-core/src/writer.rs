@@ -26,7 +26,7 @@ impl Writer {
         let mut out = Vec::with_capacity(1024);
         write_filtered(&mut out, method.as_bytes(), lex::is_token_byte);
         out.push(b' ');
-        write_filtered(&mut out, uri, |b| b > b' ' && !matches!(b, b'<' | b'>' | b'"' | 0x7f));
+        write_filtered(&mut out, uri, lex::is_uri_byte);
         out.extend_from_slice(b" SIP/2.0\r\n");
         Self { out, body: Bytes::new() }
     }
