@@ -27,6 +27,8 @@ pub struct Heard {
     pub silence: Duration,
     /// When that silence began.
     pub silence_from: Option<Instant>,
+    /// When the first packet came while voice was expected.
+    pub first_at: Option<Instant>,
     /// How long after it was first expected the first packet came, if it came.
     pub started_after: Option<Duration>,
 }
@@ -106,6 +108,9 @@ impl Ear {
         if self.on_the_way_too_long(since_start, stamp) {
             self.window.late += 1;
         }
+        if self.is_open() {
+            self.window.first_at.get_or_insert(now);
+        }
         match self.state {
             State::Closed => {}
             State::Waiting { since } => {
@@ -140,6 +145,11 @@ impl Ear {
                 now.saturating_duration_since(at)
             }
         }
+    }
+
+    /// Returns whether voice is expected and has come.
+    pub fn is_hearing(&self) -> bool {
+        matches!(self.state, State::Hearing { .. })
     }
 
     /// Returns whether voice is expected.

@@ -1,5 +1,6 @@
 //! Everything that phones sent, got and noticed, in order of time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -165,6 +166,7 @@ pub struct Journal {
     pub messages: bool,
     sent: u64,
     received: u64,
+    received_by: BTreeMap<PhoneId, u64>,
 }
 
 impl Journal {
@@ -181,6 +183,12 @@ impl Journal {
     /// Returns how many SIP messages were sent and how many came, ever.
     pub fn messages_count(&self) -> (u64, u64) {
         (self.sent, self.received)
+    }
+
+    /// Returns how many SIP messages came to each phone since this was last
+    /// asked.
+    pub fn take_received(&mut self) -> BTreeMap<PhoneId, u64> {
+        std::mem::take(&mut self.received_by)
     }
 
     /// Returns every fault with its phone.
@@ -222,6 +230,9 @@ impl Journal {
             }
             What::Received { .. } => {
                 self.received += 1;
+                if let Some(phone) = phone {
+                    *self.received_by.entry(phone).or_default() += 1;
+                }
                 self.messages
             }
             What::Event(_) | What::Fault(_) => true,
