@@ -9,6 +9,7 @@ mod manners;
 mod offer;
 mod phone;
 mod random;
+pub mod scenario;
 mod sip;
 mod studio;
 mod voice;

@@ -4,4 +4,5 @@
 mod calls;
 mod manners;
 mod run;
+mod simulated;
 mod studio;
