@@ -22,7 +22,7 @@ fn rtp_goes_to_the_other_phone_from_its_own_port() {
 #[test]
 fn a_new_call_opens_its_ports_and_its_end_closes_them() {
     let mut run = Run::new();
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
     assert_eq!(run.outputs(), [open(20_000), open(20_002)]);
     assert_eq!(run.relay.legs(), 2);
 
@@ -39,7 +39,7 @@ fn the_same_command_again_changes_nothing() {
     run.outputs();
     let timeout = run.relay.poll_timeout();
 
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
     assert_eq!(run.outputs(), []);
     assert_eq!(run.relay.poll_timeout(), timeout);
 }
@@ -51,7 +51,7 @@ fn a_leg_keeps_its_port_whatever_sdp_comes() {
     run.outputs();
 
     let moved = "198.51.100.7:9000";
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, Some(moved))]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, Some(moved))]);
     assert_eq!(run.outputs(), [RelayOutput::Disconnect { port: 20_002 }]);
     assert_eq!(run.rtp(20_000, ONE, 1), to(20_002, moved));
 }
@@ -60,7 +60,7 @@ fn a_leg_keeps_its_port_whatever_sdp_comes() {
 fn a_leg_moves_to_another_port_when_told_and_the_other_leg_stays() {
     let mut run = Run::talking();
 
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_006, Some(OTHER))]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_006, Some(OTHER))]);
     assert_eq!(run.outputs(), [close(20_002), open(20_006)]);
     assert_eq!(run.rtp(20_000, ONE, 1), to(20_006, OTHER));
     assert_eq!(run.rtp(20_006, OTHER, 1), to(20_000, ONE));
@@ -69,7 +69,7 @@ fn a_leg_moves_to_another_port_when_told_and_the_other_leg_stays() {
 #[test]
 fn nothing_goes_to_a_phone_that_has_said_no_address_yet() {
     let mut run = Run::new();
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, None)]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, None)]);
 
     assert_eq!(run.rtp(20_000, ONE, 1), None);
     assert_eq!(run.relay.counters().untargeted, 1);
@@ -98,7 +98,7 @@ fn what_is_neither_rtp_nor_rtcp_is_dropped_and_counted() {
 #[test]
 fn a_call_talks_to_nobody_of_another_call() {
     let mut run = Run::talking();
-    run.apply(2, [leg(20_004, Some("192.0.2.20:4000")), leg(20_006, Some("192.0.2.21:4000"))]);
+    run.apply(2, &[leg(20_004, Some("192.0.2.20:4000")), leg(20_006, Some("192.0.2.21:4000"))]);
 
     assert_eq!(run.rtp(20_004, ONE, 1), None);
     assert_eq!(run.rtp(20_004, "192.0.2.20:4000", 1), to(20_006, "192.0.2.21:4000"));
@@ -109,7 +109,7 @@ fn the_other_party_of_a_call_is_never_learned_as_this_one() {
     let mut run = Run::new();
     let mut legs = [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))];
     legs[1].nat = true;
-    run.apply(1, legs);
+    run.apply(1, &legs);
 
     // The caller sends to the callee's port: forwarding that would be its own echo, without end.
     for seq in 0..20 {
@@ -123,7 +123,7 @@ fn a_relays_own_port_is_no_target_and_no_source() {
     let mut run = Run::new();
     let mut legs = [leg(20_000, Some(ONE)), leg(20_002, Some("10.1.1.1:20000"))];
     legs[1].nat = true;
-    run.apply(1, legs);
+    run.apply(1, &legs);
 
     assert_eq!(run.rtp(20_000, ONE, 1), None);
     for seq in 0..20 {
@@ -144,7 +144,7 @@ fn rtcp_goes_where_the_sdp_says() {
     let mut run = Run::new();
     let mut legs = [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))];
     legs[1].remote_rtcp = Some(addr("198.51.100.8:7777"));
-    run.apply(1, legs);
+    run.apply(1, &legs);
 
     assert_eq!(run.rtcp(20_001, "192.0.2.10:4001", 5), to(20_003, "198.51.100.8:7777"));
 }
@@ -154,7 +154,7 @@ fn rtcp_of_a_phone_that_muxes_goes_to_its_rtp_port() {
     let mut run = Run::new();
     let mut legs = [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))];
     legs[1].remote_rtcp = Some(addr(OTHER));
-    run.apply(1, legs);
+    run.apply(1, &legs);
 
     assert_eq!(run.rtcp(20_001, "192.0.2.10:4001", 5), to(20_002, OTHER));
     run.rtp(20_002, OTHER, 1);
@@ -201,7 +201,7 @@ fn a_locked_leg_gets_its_socket_connected_and_loses_that_after_500_ms_of_silence
 #[test]
 fn a_leg_on_hold_by_zeros_is_not_connected() {
     let mut run = Run::talking();
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, Some("0.0.0.0:6000"))]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, Some("0.0.0.0:6000"))]);
     run.outputs();
 
     run.rtp(20_002, OTHER, 1);
@@ -250,7 +250,7 @@ fn what_another_gateway_had_learned_is_sent_to_at_once() {
     let mut run = Run::new();
     let mut legs = [leg(20_000, Some(ONE)), leg(20_002, Some("10.0.0.9:6000"))];
     legs[1].latched = Some(LatchedSource { addr: addr(OTHER), ssrc: SSRC, seq: 5 });
-    run.apply(1, legs);
+    run.apply(1, &legs);
 
     assert_eq!(run.rtp(20_000, ONE, 1), to(20_002, OTHER));
     assert_eq!(run.rtp(20_002, STRANGER, 6), to(20_000, ONE));
@@ -280,11 +280,11 @@ fn a_phone_on_hold_may_be_silent_and_its_time_counts_from_the_resumption() {
     let mut run = Run::talking();
     let mut held = leg(20_002, Some(OTHER));
     held.held = true;
-    run.apply(1, [leg(20_000, Some(ONE)), held]);
+    run.apply(1, &[leg(20_000, Some(ONE)), held]);
 
     assert_eq!(run.advance(3_600_000), [silent(0)]);
 
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
     assert_eq!(run.advance(59_999), []);
     assert_eq!(run.advance(1), [silent(1)]);
 }
@@ -292,11 +292,11 @@ fn a_phone_on_hold_may_be_silent_and_its_time_counts_from_the_resumption() {
 #[test]
 fn nobody_need_send_while_the_callee_rings() {
     let mut run = Run::new();
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, None)]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, None)]);
     assert_eq!(run.relay.poll_timeout(), None);
 
     run.advance(100_000);
-    run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
+    run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
     run.outputs();
     assert_eq!(run.advance(59_999), []);
     assert_eq!(run.advance(1), [silent(0), silent(1)]);
@@ -306,7 +306,7 @@ fn nobody_need_send_while_the_callee_rings() {
 fn a_port_of_another_call_fails_the_new_call_and_not_the_old_one() {
     let mut run = Run::talking();
 
-    run.apply(2, [leg(20_010, Some(ONE)), leg(20_002, Some(OTHER))]);
+    run.apply(2, &[leg(20_010, Some(ONE)), leg(20_002, Some(OTHER))]);
     assert_eq!(run.outputs(), [failed(2, 1, FailReason::PortInUse)]);
     assert_eq!(run.rtp(20_000, ONE, 1), to(20_002, OTHER));
     assert!(!run.relay.has(20_010));
@@ -317,7 +317,7 @@ fn a_port_that_is_none_of_the_relays_fails_the_call() {
     let mut run = Run::new();
 
     for port in [20_001, 19_998, 20_200, 0, 20_000] {
-        run.apply(2, [leg(20_000, Some(ONE)), leg(port, Some(OTHER))]);
+        run.apply(2, &[leg(20_000, Some(ONE)), leg(port, Some(OTHER))]);
         let leg = u8::from(port != 20_000);
         assert_eq!(run.outputs(), [failed(2, leg, FailReason::BadPort)], "{port}");
     }
@@ -342,7 +342,7 @@ proptest! {
         let mut run = Run::new();
         for step in steps {
             match step {
-                Step::Apply(call, legs) => run.apply(call, legs),
+                Step::Apply(call, legs) => run.apply(call, &legs),
                 Step::Close(call) => run.relay.close(CallId(call)),
                 Step::Packet(port, from, bytes) => {
                     let forward = run.relay.forward(run.now, port, from, &bytes);
@@ -366,7 +366,7 @@ proptest! {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Apply(u64, [LegSpec; 2]),
+    Apply(u64, Box<[LegSpec; 2]>),
     Close(u64),
     Packet(u16, SocketAddr, Vec<u8>),
     Wait(u64),
@@ -374,7 +374,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0_u64..3, any_leg(), any_leg()).prop_map(|(call, one, two)| Step::Apply(call, [one, two])),
+        (0_u64..3, any_leg(), any_leg())
+            .prop_map(|(call, one, two)| Step::Apply(call, Box::new([one, two]))),
         (0_u64..3).prop_map(Step::Close),
         (20_000_u16..20_014, any_addr(), 0_u8..4, 0_u8..5).prop_map(|(port, from, kind, seq)| {
             let bytes = match kind {
@@ -430,13 +431,13 @@ impl Run {
     /// Call 1 between the two phones, open.
     fn talking() -> Self {
         let mut run = Self::new();
-        run.apply(1, [leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
+        run.apply(1, &[leg(20_000, Some(ONE)), leg(20_002, Some(OTHER))]);
         run.outputs();
         run
     }
 
-    fn apply(&mut self, call: u64, legs: [LegSpec; 2]) {
-        self.relay.apply(self.now, CallId(call), 1, &legs);
+    fn apply(&mut self, call: u64, legs: &[LegSpec; 2]) {
+        self.relay.apply(self.now, CallId(call), 1, legs);
     }
 
     fn rtp(&mut self, port: u16, from: &str, seq: u16) -> Option<Forward> {
@@ -460,11 +461,9 @@ impl Run {
     /// Leg, sequence number and relocks of what was reported.
     fn latched(&mut self) -> Vec<(u8, u16, u8)> {
         let outputs = self.outputs();
-        let latched = outputs.iter().filter_map(|output| match output {
-            RelayOutput::Notice(Notice::Latched(latched)) => {
-                Some((latched.leg, latched.source.seq, latched.relocks))
-            }
-            _ => None,
+        let latched = outputs.iter().filter_map(|output| {
+            let RelayOutput::Notice(Notice::Latched(latched)) = output else { return None };
+            Some((latched.leg, latched.source.seq, latched.relocks))
         });
         latched.collect()
     }
