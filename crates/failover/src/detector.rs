@@ -106,6 +106,16 @@ pub enum Cause {
     },
 }
 
+impl Cause {
+    /// Returns whether the death cannot be doubted.
+    pub fn is_proof(self) -> bool {
+        match self {
+            Self::Refused | Self::Restarted => true,
+            Self::Silent { .. } => false,
+        }
+    }
+}
+
 /// A gateway that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Living {
@@ -165,6 +175,8 @@ struct Gateway {
     life: Option<Life>,
     /// Boots known to be over, the latest last: what arrives of them late starts no life.
     buried: VecDeque<Boot>,
+    /// A boot not heard here that others called silent; if it speaks, they were wrong.
+    presumed: Option<Boot>,
 }
 
 impl Detector {
@@ -234,7 +246,8 @@ impl Detector {
         let Some(gateway) = self.gateways.get_mut(&dead.gateway) else { return };
         match &mut gateway.life {
             Some(life) if life.boot == dead.boot => life.die(dead.cause),
-            Some(_) | None => gateway.bury(dead.boot),
+            Some(_) | None if dead.cause.is_proof() => gateway.bury(dead.boot),
+            Some(_) | None => gateway.presumed = Some(dead.boot),
         }
     }
 
@@ -268,7 +281,7 @@ impl Detector {
     pub fn is_dead(&self, gateway: NodeId, boot: Boot) -> bool {
         self.gateways.get(&gateway).is_some_and(|gateway| match &gateway.life {
             Some(life) if life.boot == boot => life.is_dead(),
-            Some(_) | None => gateway.buried.contains(&boot),
+            Some(_) | None => gateway.presumed == Some(boot) || gateway.buried.contains(&boot),
         })
     }
 
@@ -307,8 +320,13 @@ impl Detector {
             self.tick_at = now + self.period();
             self.crossing_at = None;
         }
-        let gateway =
-            Gateway { watched_at: now, hear_at: now, life: None, buried: VecDeque::new() };
+        let gateway = Gateway {
+            watched_at: now,
+            hear_at: now,
+            life: None,
+            buried: VecDeque::new(),
+            presumed: None,
+        };
         self.gateways.insert(id, gateway);
         self.hear(now, id);
     }
@@ -331,6 +349,9 @@ impl Detector {
             self.end_life(beat.gateway);
         }
         let Some(gateway) = self.gateways.get_mut(&beat.gateway) else { return };
+        if gateway.presumed.take_if(|boot| *boot == beat.boot).is_some() {
+            self.counters.falses += 1;
+        }
         let life = gateway.life.get_or_insert_with(|| Life::new(now, &beat));
         match life.hear(now, &beat) {
             life::Heard::Stale => self.counters.ignored += 1,

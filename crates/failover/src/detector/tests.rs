@@ -343,6 +343,30 @@ fn a_detector_that_does_not_judge_can_be_asked() {
 }
 
 #[test]
+fn a_boot_that_others_called_silent_before_it_was_heard_here_lives_when_it_speaks() {
+    let mut run = Run::new(Config { judges: false, ..PLAIN }, 1, 1);
+    run.detector.bury(dead(1, Cause::Silent { worker: 0, seq: 9 }));
+    assert!(run.detector.is_dead(NodeId(1), Boot(1)));
+
+    run.beat(1, 0);
+
+    assert!(!run.detector.is_dead(NodeId(1), Boot(1)));
+    assert_eq!(run.said(), [Output::Alive(NodeId(1), Boot(1))]);
+    assert_eq!(run.detector.counters().falses, 1);
+}
+
+#[test]
+fn a_boot_that_others_proved_dead_before_it_was_heard_here_stays_dead() {
+    let mut run = Run::new(Config { judges: false, ..PLAIN }, 1, 1);
+    run.detector.bury(dead(1, Cause::Refused));
+
+    run.beat(1, 0);
+
+    assert!(run.detector.is_dead(NodeId(1), Boot(1)));
+    assert_eq!(run.said(), []);
+}
+
+#[test]
 fn nothing_is_due_while_nobody_is_watched() {
     let mut run = Run::started(PLAIN, 1, 1);
     run.input(Input::Unwatch(NodeId(1)));

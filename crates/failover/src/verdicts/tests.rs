@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::controller::{self, Controller, Introduce};
 
@@ -238,6 +240,80 @@ fn a_handled_timeout_is_never_due_again() {
     }
 }
 
+proptest! {
+    #[test]
+    fn no_silence_is_acted_on_while_this_b2b_hears_the_gateway(steps in script()) {
+        let mut world = World::started();
+        for step in steps {
+            world.step(step);
+            for (gateway, quiet_ms) in std::mem::take(&mut world.silences) {
+                prop_assert!(100 <= quiet_ms, "{gateway} was quiet for {quiet_ms} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn one_boot_dies_once_unless_it_speaks_for_two_seconds_between(steps in script()) {
+        let mut world = World::started();
+        let mut died_at: BTreeMap<(u16, u64), u64> = BTreeMap::new();
+        for step in steps {
+            world.step(step);
+            for (gateway, boot, at) in std::mem::take(&mut world.history) {
+                if let Some(before) = died_at.insert((gateway, boot), at) {
+                    prop_assert!(before + 2000 <= at, "{gateway} died at {before} and at {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_is_silent_for_good_is_dead_in_the_end_whatever_was_before(steps in script()) {
+        let mut world = World::started();
+        for step in steps {
+            world.step(step);
+        }
+        world.heal(1);
+        world.heal(2);
+        world.deaf.clear();
+        world.stopped.clear();
+        world.advance(3000);
+
+        world.stopped.insert(10);
+        world.advance(6000);
+        prop_assert!(world.verdicts.is_dead(NodeId(10), Boot(world.boots[0])));
+        prop_assert_eq!(world.living(), [11, 12]);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Advance(u64),
+    Sleep(u64),
+    Stop(u16),
+    Go(u16),
+    Reboot(u16),
+    Deafen(u16, u16),
+    Cut(u16),
+    Heal(u16),
+    Refuse(u16, u16),
+}
+
+fn script() -> impl Strategy<Value = Vec<Step>> {
+    let (controller, gateway) = (1..=2_u16, 10..=12_u16);
+    let step = prop_oneof![
+        4 => (0..600_u64).prop_map(Step::Advance),
+        1 => (0..300_u64).prop_map(Step::Sleep),
+        2 => gateway.clone().prop_map(Step::Stop),
+        2 => gateway.clone().prop_map(Step::Go),
+        1 => gateway.clone().prop_map(Step::Reboot),
+        1 => (controller.clone(), gateway.clone()).prop_map(|(id, gateway)| Step::Deafen(id, gateway)),
+        1 => controller.clone().prop_map(Step::Cut),
+        1 => controller.clone().prop_map(Step::Heal),
+        1 => (controller, gateway).prop_map(|(id, gateway)| Step::Refuse(id, gateway)),
+    ];
+    proptest::collection::vec(step, 0..40)
+}
+
 /// One b2b, controllers 1 and 2, gateways 10 to 12; frames arrive at once.
 struct World {
     origin: Instant,
@@ -254,6 +330,10 @@ struct World {
     to_b2b: Vec<(u16, Input)>,
     seq: u32,
     deaths: Vec<u16>,
+    /// Who died when, and how long those had been quiet that were called silent.
+    history: Vec<(u16, u64, u64)>,
+    silences: Vec<(u16, u64)>,
+    heard_at: BTreeMap<u16, u64>,
 }
 
 impl World {
@@ -274,6 +354,9 @@ impl World {
             to_b2b: Vec::new(),
             seq: 0,
             deaths: Vec::new(),
+            history: Vec::new(),
+            silences: Vec::new(),
+            heard_at: BTreeMap::new(),
         };
         for id in [1, 2] {
             world.tell_controller(id, controller::Input::B2bUp(B2B));
@@ -359,7 +442,28 @@ impl World {
                 self.tell_controller(controller, controller::Input::Beat(beat));
             }
         }
+        self.heard_at.insert(id, self.ms);
         self.input(Input::Beat(beat));
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Advance(ms) => self.advance(ms),
+            Step::Sleep(ms) => self.sleep(ms),
+            Step::Stop(id) => {
+                self.stopped.insert(id);
+            }
+            Step::Go(id) => {
+                self.stopped.remove(&id);
+            }
+            Step::Reboot(id) => self.boots[usize::from(id) - 10] += 1,
+            Step::Deafen(controller, id) => {
+                self.deaf.insert((controller, id));
+            }
+            Step::Cut(controller) => self.cut(controller),
+            Step::Heal(controller) => self.heal(controller),
+            Step::Refuse(controller, id) => self.refuse_at_controller(controller, id),
+        }
     }
 
     fn refuse_at_b2b(&mut self, id: u16) {
@@ -449,7 +553,14 @@ impl World {
                 Output::Ask { controller, ask } => {
                     self.tell_controller(controller.0, controller::Input::Asked { b2b: B2B, ask });
                 }
-                Output::Dead { gateway, .. } => self.deaths.push(gateway.0),
+                Output::Dead { gateway, boot, cause } => {
+                    self.deaths.push(gateway.0);
+                    self.history.push((gateway.0, boot.0, self.ms));
+                    if !cause.is_proof() {
+                        let heard_at = self.heard_at.get(&gateway.0).copied().unwrap_or(0);
+                        self.silences.push((gateway.0, self.ms - heard_at));
+                    }
+                }
             }
         }
     }
