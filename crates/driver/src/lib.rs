@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
 pub mod codec;
+pub mod config;
 pub mod frame;
+pub mod golden;
 mod http;
 mod link;
 mod logging;

@@ -1,0 +1,135 @@
+//! A whole process around a small node: signals, HTTP, logs.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use driver::{
+    Input, LinksConfig, Metrics, Node, NodeId, Output, RunConfig, RunError, Start, StopReason,
+};
+use nix::sys::signal::{Signal, raise};
+
+/// Raises these signals, one after the other, and ends when told to drain,
+/// if it is `obedient`.
+struct Signalled {
+    raises: VecDeque<Signal>,
+    obedient: bool,
+    heard: std::sync::mpsc::Sender<Input>,
+    outputs: VecDeque<Output>,
+    next_at: Option<Instant>,
+}
+
+impl Node for Signalled {
+    fn handle_input(&mut self, now: Instant, input: Input) {
+        if input == Input::Drain && self.obedient {
+            self.outputs.push_back(Output::Stop(StopReason::Drained));
+        }
+        // The test may not listen.
+        let _ = self.heard.send(input);
+        self.next_at = Some(now);
+    }
+
+    fn handle_timeout(&mut self, _now: Instant) {
+        self.next_at = None;
+        if let Some(signal) = self.raises.pop_front() {
+            // To this thread, which reads it like one from outside.
+            raise(signal).expect("a signal can be raised");
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.next_at
+    }
+
+    fn metrics(&self, out: &mut Metrics) {
+        out.counter("signals_left_total", "Signals to raise.", &[], self.raises.len() as u64);
+    }
+}
+
+fn config(http: Option<SocketAddr>) -> RunConfig {
+    let links = LinksConfig::default();
+    RunConfig { node: NodeId(1), role: "test".into(), links, http, realtime: false }
+}
+
+/// Runs a node that raises `signals`; returns what it was told.
+fn run(signals: &[Signal], obedient: bool) -> Vec<Input> {
+    let (heard, inputs) = std::sync::mpsc::channel();
+    let node = |start: Start| Signalled {
+        raises: signals.iter().copied().collect(),
+        obedient,
+        heard,
+        outputs: VecDeque::new(),
+        next_at: Some(start.instant),
+    };
+    driver::run(&config(None), node).unwrap();
+    inputs.iter().collect()
+}
+
+#[test]
+fn a_hangup_reloads_and_a_termination_drains() {
+    let heard = run(&[Signal::SIGHUP, Signal::SIGTERM], true);
+    assert_eq!(heard, [Input::Reload, Input::Drain]);
+}
+
+#[test]
+fn a_second_termination_ends_a_node_that_is_still_busy() {
+    assert_eq!(run(&[Signal::SIGTERM, Signal::SIGINT], false), [Input::Drain]);
+}
+
+#[test]
+fn a_config_that_cannot_be_run_is_an_error_before_the_node_is_made() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let make = |_: Start| -> Signalled { panic!("it is not made") };
+    let error = driver::run(&config(Some(addr)), make).unwrap_err();
+    assert!(matches!(error, RunError::Http { .. }));
+
+    let links = LinksConfig { listen: Some(addr), plaintext: true, ..LinksConfig::default() };
+    let error = driver::run(&RunConfig { links, ..config(None) }, make).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot listen for links on {addr}"));
+}
+
+#[test]
+fn health_and_metrics_are_served() {
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (to_waker, waker) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let node = |start: Start| {
+            to_waker.send(start.waker).unwrap();
+            Signalled {
+                raises: VecDeque::from([Signal::SIGTERM]),
+                obedient: true,
+                heard: std::sync::mpsc::channel().0,
+                outputs: VecDeque::new(),
+                next_at: None,
+            }
+        };
+        driver::run(&config(Some(addr)), node)
+    });
+    let _waker = waker.recv().unwrap();
+    assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200 OK"));
+    // The first copy is posted in the first turn.
+    let mut metrics = get(addr, "/metrics");
+    while !metrics.contains("signals_left_total 1\n") {
+        metrics = get(addr, "/metrics");
+    }
+    assert!(metrics.contains("content-type: text/plain; version=0.0.4"));
+    assert!(metrics.contains("# TYPE driver_turns_total counter"));
+    assert!(metrics.contains("driver_realtime 0\n"));
+    assert!(get(addr, "/").starts_with("HTTP/1.1 404"));
+    assert!(!thread.is_finished());
+}
+
+fn get(addr: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
