@@ -302,7 +302,12 @@ impl<F: Clone> Transactions<F> {
         if invite && 200 <= status && entry.ack.is_none() {
             entry.ack = AckParts::read(message).map(|parts| self.hashing.ack(&parts));
             if let Some(ack) = entry.ack {
-                self.index.insert(ack, key.0.slot);
+                let slot = self.index.entry(ack).or_insert(key.0.slot);
+                // Only an RFC 2543 client looks for a refusal this way, and a
+                // refused copy of a call must not hide the accepted one.
+                if status < 300 {
+                    *slot = key.0.slot;
+                }
             }
         }
         self.settle(now, key.0.slot);
