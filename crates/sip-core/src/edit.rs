@@ -1,5 +1,6 @@
 //! Changes to a message that leave all other bytes as they are.
 
+use std::io::Write;
 use std::net::IpAddr;
 
 use bytes::Bytes;
@@ -18,7 +19,6 @@ pub struct Edit<'a> {
     message: &'a Message,
     splices: Splices,
     vias_popped: usize,
-    vias_pushed: Vec<Vec<u8>>,
     via_seen_from: Option<(IpAddr, u16)>,
     body: Option<Bytes>,
 }
@@ -26,24 +26,18 @@ pub struct Edit<'a> {
 impl<'a> Edit<'a> {
     /// Begins with nothing changed.
     #[must_use]
-    pub const fn new(message: &'a Message) -> Self {
-        Self {
-            message,
-            splices: Splices::new(),
-            vias_popped: 0,
-            vias_pushed: Vec::new(),
-            via_seen_from: None,
-            body: None,
-        }
+    pub fn new(message: &'a Message) -> Self {
+        let splices = Splices::default();
+        Self { message, splices, vias_popped: 0, via_seen_from: None, body: None }
     }
 
     /// Replaces the Request-URI; does nothing to a response.
     #[must_use]
     pub fn set_request_uri(mut self, uri: &[u8]) -> Self {
         if let Some(span) = self.message.request_uri_span() {
-            let mut text = Vec::with_capacity(uri.len());
-            write_filtered(&mut text, uri, lex::is_uri_byte);
-            self.splices.replace(span.at as usize, span.end as usize, text);
+            self.splices.replace(span.at as usize, span.end as usize, |out| {
+                write_filtered(out, uri, lex::is_uri_byte);
+            });
         }
         self
     }
@@ -51,9 +45,11 @@ impl<'a> Edit<'a> {
     /// Puts a Via above all others: `SIP/2.0/UDP host;branch=…`.
     #[must_use]
     pub fn push_via(mut self, value: impl AsRef<[u8]>) -> Self {
-        let mut text = Vec::with_capacity(value.as_ref().len() + 7);
-        write_header(&mut text, Name::VIA, value.as_ref());
-        self.vias_pushed.push(text);
+        let at = match self.message.find(Name::VIA, 0) {
+            Some(index) => self.message.line_at(index).offset(),
+            None => self.message.headers_at(),
+        };
+        self.splices.insert_first(at, |out| write_header(out, Name::VIA, value.as_ref()));
         self
     }
 
@@ -81,17 +77,17 @@ impl<'a> Edit<'a> {
         let Some(first) = self.message.find(name, 0) else {
             return self.append(name, value);
         };
-        self = self.remove_from(name, first + 1);
+        self.remove_from(name, first + 1);
         let line = self.message.line_at(first);
         let whole = line.as_bytes();
         let prefix = &whole[..offset_in(whole, line.value())];
-        let mut text = Vec::with_capacity(prefix.len() + value.as_ref().len() + 3);
-        text.extend_from_slice(prefix);
-        if prefix.ends_with(b":") {
-            text.push(b' ');
-        }
-        write_line(&mut text, value.as_ref());
-        self.splices.replace(line.offset(), line.offset() + whole.len(), text);
+        self.splices.replace(line.offset(), line.offset() + whole.len(), |out| {
+            out.extend_from_slice(prefix);
+            if prefix.ends_with(b":") {
+                out.push(b' ');
+            }
+            write_line(out, value.as_ref());
+        });
         self
     }
 
@@ -99,9 +95,7 @@ impl<'a> Edit<'a> {
     #[must_use]
     pub fn append(mut self, name: Name<'_>, value: impl AsRef<[u8]>) -> Self {
         let at = self.message.headers_end();
-        let mut text = Vec::with_capacity(value.as_ref().len() + 24);
-        write_header(&mut text, name, value.as_ref());
-        self.splices.insert(at, text);
+        self.splices.insert(at, |out| write_header(out, name, value.as_ref()));
         self
     }
 
@@ -109,17 +103,19 @@ impl<'a> Edit<'a> {
     /// below all others when there is none.
     #[must_use]
     pub fn prepend(mut self, name: Name<'_>, value: impl AsRef<[u8]>) -> Self {
-        let at = self.message.find(name, 0).map(|index| self.message.line_at(index).offset());
-        let mut text = Vec::with_capacity(value.as_ref().len() + 24);
-        write_header(&mut text, name, value.as_ref());
-        self.splices.insert(at.unwrap_or_else(|| self.message.headers_end()), text);
+        let at = match self.message.find(name, 0) {
+            Some(index) => self.message.line_at(index).offset(),
+            None => self.message.headers_end(),
+        };
+        self.splices.insert_first(at, |out| write_header(out, name, value.as_ref()));
         self
     }
 
     /// Takes all headers of this name away.
     #[must_use]
-    pub fn remove(self, name: Name<'_>) -> Self {
-        self.remove_from(name, 0)
+    pub fn remove(mut self, name: Name<'_>) -> Self {
+        self.remove_from(name, 0);
+        self
     }
 
     /// Takes the first element of a header that lists several (Route) away.
@@ -139,28 +135,16 @@ impl<'a> Edit<'a> {
     /// Returns the changed message.
     #[must_use]
     pub fn finish(mut self) -> Bytes {
-        self.finish_vias();
-        if let Some(body) = self.body.take() {
-            self = self.set(Name::CONTENT_LENGTH, body.len().to_string());
-            self.splices.replace(self.message.body_at(), self.message.bytes().len(), body.into());
-        }
-        Bytes::from(self.splices.apply(self.message.bytes()))
-    }
-
-    fn finish_vias(&mut self) {
-        if let Some((ip, port)) = self.via_seen_from.take() {
+        if let Some((ip, port)) = self.via_seen_from {
             self.stamp(ip, port);
         }
-        if 0 < self.vias_popped {
-            self.pop_elements(Name::VIA, self.vias_popped);
+        self.pop_elements(Name::VIA, self.vias_popped);
+        if let Some(body) = self.body.take() {
+            self = self.set(Name::CONTENT_LENGTH, body.len().to_string());
+            let (at, end) = (self.message.body_at(), self.message.bytes().len());
+            self.splices.replace(at, end, |out| out.extend_from_slice(&body));
         }
-        if !self.vias_pushed.is_empty() {
-            let index = self.message.find(Name::VIA, 0);
-            let first = index.map(|index| self.message.line_at(index).offset());
-            let at = first.unwrap_or_else(|| first_line_at(self.message));
-            let pushed = std::mem::take(&mut self.vias_pushed);
-            self.splices.insert(at, pushed.into_iter().rev().flatten().collect());
-        }
+        Bytes::from(self.splices.apply(self.message.bytes()))
     }
 
     /// Rewrites `received` and `rport` of the top Via that stays.
@@ -168,42 +152,36 @@ impl<'a> Edit<'a> {
         let Some(element) = self.message.elements(Name::VIA).nth(self.vias_popped) else { return };
         let Ok(via) = Via::parse(element) else { return };
         let asked = via.param(b"rport").is_some();
-        let base = offset_in(self.message.bytes(), element);
         let params = via.params().as_bytes();
-        let mut text = Vec::with_capacity(params.len() + 48);
-        let mut rest = via.params();
-        loop {
-            let before = rest.as_bytes();
-            let Ok(Some(param)) = rest.take() else { break };
-            let is_ours = [&b"received"[..], b"rport"]
-                .iter()
-                .any(|name| param.name.eq_ignore_ascii_case(name));
-            if !is_ours {
-                text.extend_from_slice(&before[..before.len() - rest.as_bytes().len()]);
+        let end = offset_in(self.message.bytes(), element) + element.len();
+        self.splices.replace(end - params.len(), end, |out| {
+            let mut rest = via.params();
+            loop {
+                let before = rest.as_bytes();
+                let Ok(Some(param)) = rest.take() else { break };
+                let is_ours = param.name.eq_ignore_ascii_case(b"received")
+                    || param.name.eq_ignore_ascii_case(b"rport");
+                if !is_ours {
+                    out.extend_from_slice(&before[..before.len() - rest.as_bytes().len()]);
+                }
             }
-        }
-        if asked || via.host().ip() != Some(ip) {
-            text.extend_from_slice(b";received=");
-            text.extend_from_slice(ip.to_string().as_bytes());
-        }
-        if asked {
-            text.extend_from_slice(b";rport=");
-            text.extend_from_slice(port.to_string().as_bytes());
-        }
-        text.extend_from_slice(rest.as_bytes());
-        let at = base + element.len() - params.len();
-        if text != params {
-            self.splices.replace(at, at + params.len(), text);
-        }
+            // Writing to a vector cannot fail.
+            if asked || via.host().ip() != Some(ip) {
+                let _ = write!(out, ";received={ip}");
+            }
+            if asked {
+                let _ = write!(out, ";rport={port}");
+            }
+            out.extend_from_slice(rest.as_bytes());
+        });
     }
 
-    fn remove_from(mut self, name: Name<'_>, mut from: usize) -> Self {
+    fn remove_from(&mut self, name: Name<'_>, mut from: usize) {
         while let Some(index) = self.message.find(name, from) {
             let line = self.message.line_at(index);
-            self.splices.replace(line.offset(), line.offset() + line.as_bytes().len(), Vec::new());
+            self.splices.remove(line.offset(), line.offset() + line.as_bytes().len());
             from = index + 1;
         }
-        self
     }
 
     /// Takes the first `count` elements away, whole lines where none is left.
@@ -213,33 +191,22 @@ impl<'a> Edit<'a> {
             let Some(index) = self.message.find(name, from) else { return };
             from = index + 1;
             let line = self.message.line_at(index);
-            let mut elements = Elements::new(line.value());
-            match elements.nth(count) {
-                Some(first_left) => {
-                    let at = line.offset() + offset_in(line.as_bytes(), line.value());
-                    let end = line.offset() + offset_in(line.as_bytes(), first_left);
-                    self.splices.replace(at, end, Vec::new());
-                    return;
-                }
-                None => {
-                    count -= Elements::new(line.value()).count().min(count);
-                    self.splices.replace(
-                        line.offset(),
-                        line.offset() + line.as_bytes().len(),
-                        Vec::new(),
-                    );
-                }
+            if let Some(first_left) = Elements::new(line.value()).nth(count) {
+                let value_at = line.offset() + offset_in(line.as_bytes(), line.value());
+                let end = line.offset() + offset_in(line.as_bytes(), first_left);
+                self.splices.remove(value_at, end);
+                return;
             }
+            count -= Elements::new(line.value()).count().min(count);
+            self.splices.remove(line.offset(), line.offset() + line.as_bytes().len());
         }
     }
-}
-
-/// Where the line after the start line begins.
-fn first_line_at(message: &Message) -> usize {
-    message.lines().next().map_or_else(|| message.headers_end(), |line| line.offset())
 }
 
 /// Returns where `part`, a slice of `whole`, starts in it.
 fn offset_in(whole: &[u8], part: &[u8]) -> usize {
     crate::index::Span::of(whole, part).at as usize
 }
+
+#[cfg(test)]
+mod tests;

@@ -358,6 +358,11 @@ impl Message {
         }
     }
 
+    /// Returns where the line behind the start line begins.
+    pub(crate) fn headers_at(&self) -> usize {
+        self.head.refs.get(0).map_or_else(|| self.headers_end(), |first| first.at as usize)
+    }
+
     /// Returns where the empty line before the body begins.
     pub(crate) const fn headers_end(&self) -> usize {
         self.head.headers_end as usize

@@ -1,60 +1,116 @@
 //! Replacing stretches of bytes and keeping all others.
 
-/// Bytes `at..end` become `text`; nothing at all for an insertion.
-#[derive(Clone, Debug)]
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// Splices that are held without heap memory.
+const INLINE: usize = 6;
+
+/// Bytes `at..end` become a stretch of the collected text; an insertion has no
+/// bytes of its own.
+#[derive(Clone, Debug, Default)]
 struct Splice {
     at: usize,
     end: usize,
-    text: Vec<u8>,
+    text: Range<usize>,
+    /// Among insertions at one place: the lower stands first.
+    order: isize,
 }
 
 /// Changes to one run of bytes, in any order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Splices(Vec<Splice>);
+pub(crate) struct Splices {
+    text: Vec<u8>,
+    len: usize,
+    inline: [Splice; INLINE],
+    /// All of them, once they are more than fit inline.
+    spilled: Vec<Splice>,
+}
 
 impl Splices {
-    pub(crate) const fn new() -> Self {
-        Self(Vec::new())
+    /// Replaces `at..end` by what `write` appends. The same stretch can be
+    /// replaced again: the later text counts. What lies inside a longer stretch
+    /// that goes, goes with it.
+    pub(crate) fn replace(&mut self, at: usize, end: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let text = self.write(write);
+        let found = self.list_mut().iter_mut().find(|s| at < end && (s.at, s.end) == (at, end));
+        match found {
+            Some(splice) => splice.text = text,
+            None => self.push(Splice { at, end, text, order: 0 }),
+        }
     }
 
-    /// Replaces `at..end`. The same stretch can be replaced again: the later
-    /// text counts. What lies inside a longer stretch that goes, goes with it.
-    pub(crate) fn replace(&mut self, at: usize, end: usize, text: Vec<u8>) {
-        self.0.retain(|splice| splice.at == splice.end || (splice.at, splice.end) != (at, end));
-        self.0.push(Splice { at, end, text });
+    pub(crate) fn remove(&mut self, at: usize, end: usize) {
+        self.replace(at, end, |_| {});
     }
 
     /// Inserts at `at`, behind what was inserted there before.
-    pub(crate) fn insert(&mut self, at: usize, text: Vec<u8>) {
-        self.0.push(Splice { at, end: at, text });
+    pub(crate) fn insert(&mut self, at: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let text = self.write(write);
+        let order = self.list_mut().len().cast_signed();
+        self.push(Splice { at, end: at, text, order });
+    }
+
+    /// Inserts at `at`, before what was inserted there.
+    pub(crate) fn insert_first(&mut self, at: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let text = self.write(write);
+        let order = -self.list_mut().len().cast_signed();
+        self.push(Splice { at, end: at, text, order });
     }
 
     /// True when what stands just before `end` goes without replacement.
-    pub(crate) fn removes_up_to(&self, end: usize) -> bool {
-        self.0.iter().any(|splice| splice.end == end && splice.at < end && splice.text.is_empty())
+    pub(crate) fn removes_up_to(&mut self, end: usize) -> bool {
+        self.list_mut().iter().any(|s| s.end == end && s.at < end && s.text.is_empty())
     }
 
-    /// Returns `bytes` with all changes made.
+    /// Returns `bytes` with all changes made, without spare capacity.
     pub(crate) fn apply(mut self, bytes: &[u8]) -> Vec<u8> {
-        // Insertions at a place go before what is replaced there; the sort is
-        // stable, so they keep the order of the calls. The longest of two
-        // replacements that start together comes first and takes the other in.
-        self.0.sort_by_key(|splice| {
-            let is_replacement = splice.at != splice.end;
-            (splice.at, is_replacement, std::cmp::Reverse(splice.end))
+        // Insertions go before what is replaced at their place. The longest of
+        // two replacements that start together comes first and takes the other in.
+        self.list_mut().sort_unstable_by_key(|splice| {
+            (splice.at, splice.at != splice.end, splice.order, Reverse(splice.end))
         });
-        let grown: usize = self.0.iter().map(|splice| splice.text.len()).sum();
-        let mut out = Vec::with_capacity(bytes.len() + grown);
+        let list = if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled };
         let mut done = 0;
-        for splice in &self.0 {
-            if splice.at < done {
-                continue;
+        let mut len = bytes.len();
+        for splice in list {
+            if done <= splice.at {
+                len = len - (splice.end - splice.at) + splice.text.len();
+                done = splice.end;
             }
-            out.extend_from_slice(&bytes[done..splice.at]);
-            out.extend_from_slice(&splice.text);
-            done = splice.end;
+        }
+        let mut out = Vec::with_capacity(len);
+        done = 0;
+        for splice in list {
+            if done <= splice.at {
+                out.extend_from_slice(&bytes[done..splice.at]);
+                out.extend_from_slice(&self.text[splice.text.clone()]);
+                done = splice.end;
+            }
         }
         out.extend_from_slice(&bytes[done..]);
         out
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+        let start = self.text.len();
+        write(&mut self.text);
+        start..self.text.len()
+    }
+
+    fn push(&mut self, splice: Splice) {
+        if self.spilled.is_empty() {
+            if let Some(slot) = self.inline.get_mut(self.len) {
+                *slot = splice;
+                self.len += 1;
+                return;
+            }
+            self.spilled.extend(self.inline.iter_mut().map(std::mem::take));
+        }
+        self.spilled.push(splice);
+    }
+
+    fn list_mut(&mut self) -> &mut [Splice] {
+        if self.spilled.is_empty() { &mut self.inline[..self.len] } else { &mut self.spilled }
     }
 }

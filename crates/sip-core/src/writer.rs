@@ -127,6 +127,8 @@ impl Writer {
         write_header(&mut out, Name::CONTENT_LENGTH, self.body.len().to_string().as_bytes());
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&self.body);
+        // Answers are kept for half a minute, so they hold no spare memory.
+        out.shrink_to_fit();
         let limits = Limits { head_len_max: usize::MAX, headers_max: usize::MAX };
         Message::parse_within(Bytes::from(out), limits)
             .expect("a written start line can be read, and no limit is set")

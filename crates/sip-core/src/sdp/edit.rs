@@ -26,8 +26,8 @@ struct Added {
 impl<'s, 'a> Edit<'s, 'a> {
     /// Begins with nothing changed.
     #[must_use]
-    pub const fn new(sdp: &'s Sdp<'a>) -> Self {
-        Self { sdp, splices: Splices::new(), added: Vec::new() }
+    pub fn new(sdp: &'s Sdp<'a>) -> Self {
+        Self { sdp, splices: Splices::default(), added: Vec::new() }
     }
 
     /// Replaces the value of the `o=` line: `- 1 1 IN IP4 192.0.2.1`.
@@ -39,7 +39,7 @@ impl<'s, 'a> Edit<'s, 'a> {
 
     /// Replaces the version in the `o=` line.
     pub fn version(&mut self, version: u64) {
-        self.set_version(version.to_string().into_bytes());
+        self.set_version(version.to_string().as_bytes());
     }
 
     /// Makes the version in the `o=` line one higher than it came, as RFC 3264
@@ -53,10 +53,10 @@ impl<'s, 'a> Edit<'s, 'a> {
         if is_carried {
             digits.insert(0, b'1');
         }
-        self.set_version(digits);
+        self.set_version(&digits);
     }
 
-    fn set_version(&mut self, version: Vec<u8>) {
+    fn set_version(&mut self, version: &[u8]) {
         self.replace(self.sdp.origin().version, version);
     }
 
@@ -73,8 +73,7 @@ impl<'s, 'a> Edit<'s, 'a> {
             // RFC 8866 §5 puts it behind v, o, s, i, u, e and p.
             let is_before = |line: &&Line| b"vosiuep".contains(&line.kind);
             let at = session.iter().take_while(is_before).last().map_or(0, |line| line.next);
-            let text = self.line(b"c=", &connection(ip));
-            self.insert(at, text);
+            self.insert(at, b"c=", &connection(ip));
         }
     }
 
@@ -88,15 +87,14 @@ impl<'s, 'a> Edit<'s, 'a> {
         }
         let last = lines.iter().take_while(|line| matches!(line.kind, b'm' | b'i')).last();
         if let Some(at) = last.map(|line| line.next) {
-            let text = self.line(b"c=", &connection(ip));
-            self.insert(at, text);
+            self.insert(at, b"c=", &connection(ip));
         }
     }
 
     /// Sets the port of one medium; 0 refuses it.
     pub fn port(&mut self, medium: usize, port: u16) {
         if let Some(media) = self.sdp.medium(medium) {
-            self.replace(media.line.port_text, port.to_string().into_bytes());
+            self.replace(media.line.port_text, port.to_string().as_bytes());
         }
     }
 
@@ -137,7 +135,7 @@ impl<'s, 'a> Edit<'s, 'a> {
         if kept.is_empty() || kept.len() == media.formats().count() {
             return;
         }
-        self.replace(media.line.formats, kept.join(&b' '));
+        self.replace(media.line.formats, &kept.join(&b' '));
         for line in media.lines() {
             let of = [&b"rtpmap"[..], b"fmtp", b"rtcp-fb"]
                 .iter()
@@ -145,7 +143,7 @@ impl<'s, 'a> Edit<'s, 'a> {
             if let Some(value) = of {
                 let (format, _) = word(value);
                 if format != b"*" && !is_kept(format) {
-                    self.splices.replace(line.at, line.next, Vec::new());
+                    self.splices.remove(line.at, line.next);
                 }
             }
         }
@@ -181,7 +179,7 @@ impl<'s, 'a> Edit<'s, 'a> {
     fn remove_in(&mut self, lines: &[Line], name: &'static str) {
         for line in lines {
             if attribute(self.sdp, *line, name.as_bytes()).is_some() {
-                self.splices.replace(line.at, line.next, Vec::new());
+                self.splices.remove(line.at, line.next);
             }
         }
     }
@@ -192,8 +190,7 @@ impl<'s, 'a> Edit<'s, 'a> {
         for added in std::mem::take(&mut self.added) {
             if let Some(last) = self.lines(added.medium).and_then(<[_]>::last) {
                 let at = last.next;
-                let text = self.line(b"a=", &added.text);
-                self.insert(at, text);
+                self.insert(at, b"a=", &added.text);
             }
         }
         self.splices.apply(self.sdp.text)
@@ -211,34 +208,32 @@ impl<'s, 'a> Edit<'s, 'a> {
 
     /// Replaces everything behind `x=`, and keeps the line's own break.
     fn set_value(&mut self, line: Line, value: &[u8]) {
-        let text = [&self.sdp.text[line.at..line.at + 2], value, self.line_break(line)].concat();
-        self.splices.replace(line.at, line.next, without_breaks(text, self.line_break(line).len()));
+        let (kind, end) = (&self.sdp.text[line.at..line.at + 2], self.line_break(line));
+        self.splices.replace(line.at, line.next, |out| write_line(out, kind, value, end));
     }
 
-    fn replace(&mut self, part: &[u8], text: Vec<u8>) {
+    fn replace(&mut self, part: &[u8], text: &[u8]) {
         let span = crate::index::Span::of(self.sdp.text, part);
-        self.splices.replace(span.at as usize, span.end as usize, text);
+        let (at, end) = (span.at as usize, span.end as usize);
+        self.splices.replace(at, end, |out| out.extend_from_slice(text));
     }
 
     /// Inserts a whole line at the start of another, or behind the last one,
     /// which may have no break.
-    fn insert(&mut self, at: usize, line: Vec<u8>) {
+    fn insert(&mut self, at: usize, kind: &[u8], value: &[u8]) {
+        let end = self.first_break();
         let needs_break = at == self.sdp.text.len()
             && !self.sdp.text.ends_with(b"\n")
             && !self.splices.removes_up_to(at);
-        let text = if needs_break {
-            // The new last line then has none either.
-            let end = line.len() - self.first_break().len();
-            [self.first_break(), &line[..end]].concat()
-        } else {
-            line
-        };
-        self.splices.insert(at, text);
-    }
-
-    fn line(&self, kind: &[u8], value: &[u8]) -> Vec<u8> {
-        let end = self.first_break();
-        without_breaks([kind, value, end].concat(), end.len())
+        self.splices.insert(at, |out| {
+            if needs_break {
+                // The new last line then has none either.
+                out.extend_from_slice(end);
+                write_line(out, kind, value, b"");
+            } else {
+                write_line(out, kind, value, end);
+            }
+        });
     }
 
     fn line_break(&self, line: Line) -> &'a [u8] {
@@ -254,15 +249,12 @@ impl<'s, 'a> Edit<'s, 'a> {
     }
 }
 
-/// No value can bring a second line with it.
-fn without_breaks(mut line: Vec<u8>, break_len: usize) -> Vec<u8> {
-    let end = line.len() - break_len;
-    for byte in &mut line[..end] {
-        if matches!(*byte, b'\r' | b'\n' | 0) {
-            *byte = b' ';
-        }
-    }
-    line
+/// Writes one line; no value can bring a second one with it.
+fn write_line(out: &mut Vec<u8>, kind: &[u8], value: &[u8], end: &[u8]) {
+    out.extend_from_slice(kind);
+    let is_break = |byte| matches!(byte, b'\r' | b'\n' | 0);
+    out.extend(value.iter().map(|&byte| if is_break(byte) { b' ' } else { byte }));
+    out.extend_from_slice(end);
 }
 
 fn connection(ip: IpAddr) -> Vec<u8> {
