@@ -94,6 +94,10 @@ impl Splices {
 
     fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
         let start = self.text.len();
+        if start == 0 {
+            // Room for a Via and a URI, so that it seldom grows.
+            self.text.reserve(192);
+        }
         write(&mut self.text);
         start..self.text.len()
     }
