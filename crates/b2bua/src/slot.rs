@@ -266,6 +266,14 @@ mod tests {
     }
 
     #[test]
+    fn the_hash_is_the_same_in_every_version() {
+        let hash = SlotHash::new(7);
+
+        assert_eq!(hash.of_call_id(b"a84b4c76e66710@pc33.example.com"), Slot(59));
+        assert_eq!(hash.of_address(b"alice", b"example.com"), Slot(231));
+    }
+
+    #[test]
     fn calls_spread_over_all_slots() {
         let hash = SlotHash::new(7);
         let slots: BTreeSet<Slot> =
