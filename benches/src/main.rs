@@ -17,6 +17,7 @@ mod ours;
 mod overload;
 mod peers;
 mod procfs;
+mod programs;
 mod relay;
 mod report;
 mod sipp;
@@ -35,6 +36,9 @@ enum Args {
     /// Holds calls open at a media gateway; started by `relay`.
     #[command(hide = true)]
     Deal(dealer::Args),
+    /// A media gateway; started by `relay` and `calls`.
+    #[command(hide = true)]
+    Mediagate(programs::MediagateArgs),
     /// The bare forwarder; started by `relay`.
     #[command(hide = true)]
     Forward(forward::Args),
@@ -45,6 +49,7 @@ fn main() -> anyhow::Result<()> {
         Args::Calls(args) => calls::run(&args),
         Args::Relay(args) => relay::run(&args),
         Args::Deal(args) => dealer::run(&args),
+        Args::Mediagate(args) => programs::mediagate(&args),
         Args::Forward(args) => forward::run(&args),
     }
 }

@@ -34,27 +34,11 @@ pub(crate) fn mediagate(
     link: SocketAddrV4,
     core: Option<usize>,
 ) -> anyhow::Result<Child> {
-    let ip = link.ip();
-    let config = format!(
-        r#"
-[node]
-id = {GATEWAY}
-host = "media"
-address = "{ip}"
-[links]
-listen = "{link}"
-plaintext = true
-[log]
-level = "info"
-[beat]
-listen = "{ip}:7231"
-[media]
-listen = "{ip}"
-ports = "10000-32767"
-workers = 1
-"#
-    );
-    start("mediagate", "holdline-mediagate", &config, folder, core)
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("mediagate").arg("--address").arg(link.ip().to_string());
+    let mut child = Child::start("mediagate", &mut command, folder, core)?;
+    child.check()?;
+    Ok(child)
 }
 
 /// Starts all roles and a gateway, which stands last; every call goes on to `callee`.

@@ -15,10 +15,15 @@ pub(crate) fn cpu(pids: &[u32]) -> Duration {
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
-/// Returns the memory of `pids` in bytes; what they share is counted once.
+/// Returns the memory that `pids` have filled, in bytes; what they share is counted once.
+///
+/// Code and other mapped files are left out: they are not what calls take.
 pub(crate) fn memory(pids: &[u32]) -> u64 {
-    pids.iter().filter_map(|pid| field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")).sum::<u64>()
-        * 1024
+    let of = |pid: &u32| {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        Some(field(&path, "Pss_Anon:")? + field(&path, "Pss_Shmem:")?)
+    };
+    pids.iter().filter_map(of).sum::<u64>() * 1024
 }
 
 /// Returns how often the threads of `pids` went to sleep until something came.

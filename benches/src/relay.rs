@@ -146,7 +146,6 @@ fn slice(
     let mut relay = Relay::start(kind, args, folder)?;
     let phones = &relay.phones;
     let pids = relay.child.family();
-    let memory = procfs::memory(&pids).saturating_sub(relay.memory_before);
     let audio = Audio::start(phones, (!args.unpinned).then_some(1))?;
     audio.phase(WARM);
     std::thread::sleep(Duration::from_secs(1));
@@ -163,6 +162,7 @@ fn slice(
         sum.counts = Some(counters.count(&pids, time, folder)?);
         sum.counted_packets = time.as_secs_f64() * RATE as f64 * phones.len() as f64;
     }
+    let memory = procfs::memory(&pids).saturating_sub(relay.memory_before);
     let tallies = audio.stop()?;
     relay.child.check()?;
     sum.tally.add(&tallies[MEASURED]);
