@@ -1,5 +1,7 @@
 //! What an operator decides about a media gateway.
 
+mod file;
+
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -114,3 +116,6 @@ pub(crate) fn private_networks() -> Vec<Network> {
     ];
     networks.iter().map(|text| text.parse().expect("these are networks")).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,5 +5,32 @@ mod metrics;
 mod node;
 mod plant;
 
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+
 pub use config::{Config, Forwarding};
 pub use node::Mediagate;
+
+/// Runs the gateway that the file describes, until it is told to end.
+///
+/// # Errors
+/// Everything that is wrong in the file, or why the gateway cannot run or go on.
+pub fn serve(file: &Path) -> anyhow::Result<()> {
+    let config = load(file)?;
+    driver::logging(&config.log);
+    Ok(driver::run(&config.run(), |start| Mediagate::new(&config, start))?)
+}
+
+/// Says everything that is wrong in the file.
+///
+/// # Errors
+/// Everything that is wrong in the file.
+pub fn check(file: &Path) -> anyhow::Result<()> {
+    load(file).map(|_| ())
+}
+
+fn load(file: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    Config::parse(&text).map_err(|faults| anyhow!("{}:\n{faults}", file.display()))
+}
