@@ -4,3 +4,6 @@
 
 mod ladders;
 mod losses;
+mod rfc4475;
+mod rfc5118;
+mod sample;
