@@ -1,5 +1,5 @@
 """Real peers against Holdline in five processes: SIPp scenarios, many SIPp calls,
-and two PJSIP phones whose media gateway is killed.
+and pairs of real phones whose media gateway is killed.
 
     peers.py --bin-dir DIR --folder DIR [--calls N] [--rate N] [--only WHAT]
 """
@@ -70,14 +70,16 @@ def load(folder, name, calls, rate):
     return pair(folder, name, *files, calls, rate)
 
 
-def phones(cluster):
+def phones(cluster, alice, bob):
+    print(f"{alice} calls {bob}", flush=True)
     victim = cluster.nodes["mediagate"].process
     script = os.path.join(HERE, "phones", "two_phones.py")
-    command = [sys.executable, script, "--gate", GATE, "--kill", str(victim.pid)]
+    command = [sys.executable, script, "--gate", GATE, "--kill", str(victim.pid),
+               "--alice", alice, "--bob", bob]
     code = end(subprocess.Popen(command, stdin=subprocess.DEVNULL), 120)
-    if victim.poll() is not None:
+    if code == 0:
         cluster.restart("mediagate")
-    return [] if code == 0 else [f"phones: {code}"]
+    return [] if code == 0 else [f"phones, {alice} and {bob}: {code}"]
 
 
 def main():
@@ -97,7 +99,9 @@ def main():
             "no_answer": lambda: scenario(folder, "no_answer", 10, 10),
             "hold": lambda: scenario(folder, "hold", 20, 10),
             "load": lambda: load(folder, "load", arguments.calls, arguments.rate),
-            "phones": lambda: phones(cluster),
+            "pjsip": lambda: phones(cluster, "pjsip", "pjsip"),
+            "pjsip_baresip": lambda: phones(cluster, "pjsip", "baresip"),
+            "baresip_pjsip": lambda: phones(cluster, "baresip", "pjsip"),
             "after": lambda: load(folder, "after", 20, 10),
         }
         faults = []

@@ -1,7 +1,7 @@
 """Two real phones call through the system, hold, resume, and go on talking when
 the media gateway that carries them is killed.
 
-    two_phones.py --gate ADDRESS:PORT [--kill PID] [--direct]
+    two_phones.py --gate ADDRESS:PORT [--kill PID] [--alice KIND] [--bob KIND] [--direct]
 
 `--direct` lets the phones call each other with nothing between, to check this
 script itself.
@@ -17,15 +17,23 @@ import sys
 import threading
 import time
 
-ALICE, BOB = ("alice", "127.77.5.2:5060", 440), ("bob", "127.77.5.3:5060", 1000)
+TONES = {"alice": 440, "bob": 1000}
+# baresip knows only addresses that an interface has.
+WHERE = {
+    ("alice", "pjsip"): "127.77.5.2:5060",
+    ("bob", "pjsip"): "127.77.5.3:5060",
+    ("alice", "baresip"): "127.0.0.1:25062",
+    ("bob", "baresip"): "127.0.0.1:25063",
+}
+KINDS = ["pjsip", "baresip"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Phone:
-    def __init__(self, who, registrar):
-        self.name, self.where, self.tone = who
-        command = [sys.executable, os.path.join(HERE, "phone.py"), self.name, self.where,
-                   str(self.tone)]
+    def __init__(self, name, kind, registrar):
+        self.name, self.where, self.tone = name, WHERE[name, kind], TONES[name]
+        script = os.path.join(HERE, f"{kind}_phone.py")
+        command = [sys.executable, script, self.name, self.where, str(self.tone)]
         self.process = subprocess.Popen(command + ([registrar] if registrar else []),
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
@@ -103,16 +111,20 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gate", default="127.0.0.1:5060")
     parser.add_argument("--kill", type=int)
+    parser.add_argument("--alice", choices=KINDS, default="pjsip")
+    parser.add_argument("--bob", choices=KINDS, default="pjsip")
     parser.add_argument("--direct", action="store_true")
     arguments = parser.parse_args()
     registrar = None if arguments.direct else arguments.gate
-    phones.extend(Phone(who, registrar) for who in (ALICE, BOB))
-    alice, bob = phones
+    alice = Phone("alice", arguments.alice, registrar)
+    phones.append(alice)
+    bob = Phone("bob", arguments.bob, registrar)
+    phones.append(bob)
     for phone in phones:
         phone.wait(**({"event": "registered", "code": 200} if registrar else {"event": "ready"}))
     print("ok: both phones are up", flush=True)
 
-    alice.ask("call", f"sip:bob@{BOB[1] if arguments.direct else arguments.gate}")
+    alice.ask("call", f"sip:bob@{bob.where if arguments.direct else arguments.gate}")
     for phone in phones:
         phone.wait(event="call", state="CONFIRMED")
     time.sleep(0.5)

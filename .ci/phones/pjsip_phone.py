@@ -1,13 +1,12 @@
 """A real phone (PJSIP) that does what it is told on standard input.
 
-    phone.py NAME ADDRESS:PORT TONE_HZ [REGISTRAR]
+    pjsip_phone.py NAME ADDRESS:PORT TONE_HZ [REGISTRAR]
 
 Each line of input is a JSON list, each line of output a JSON object. The phone
 answers every call, plays its tone into it, and can tell which tones it hears.
 """
 
 import json
-import math
 import os
 import queue
 import struct
@@ -19,7 +18,7 @@ import wave
 
 import pjsua2 as pj
 
-FRAME = 0.02
+from sound import level, silence
 
 
 def say(**what):
@@ -175,29 +174,6 @@ def tone(frequency, volume=0):
     generator.createToneGenerator(16000, 1)
     generator.play(tones, True)
     return generator
-
-
-def level(samples, rate, frequency):
-    """The amplitude of one frequency (Goertzel), as a share of full scale."""
-    if not samples:
-        return 0.0
-    step = 2 * math.cos(2 * math.pi * frequency / rate)
-    one = two = 0.0
-    for sample in samples:
-        one, two = sample + step * one - two, one
-    power = max(one * one + two * two - step * one * two, 0.0)
-    return 2 * math.sqrt(power) / len(samples) / 32768
-
-
-def silence(samples, rate):
-    """The longest run of quiet 20 ms frames, in ms."""
-    size = int(rate * FRAME)
-    longest = run = 0
-    for start in range(0, len(samples) - size, size):
-        quiet = max(abs(sample) for sample in samples[start:start + size]) < 500
-        run = run + 1 if quiet else 0
-        longest = max(longest, run)
-    return longest * int(FRAME * 1000)
 
 
 def main():
