@@ -7,6 +7,7 @@
 
 mod answer;
 mod passed;
+mod request;
 mod sources;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,13 +17,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use failover::slots::{Bid, PromiseError, Promises};
 use failover::{Boot, Epoch, NodeId, Slot, SlotMap};
-use sip_core::{Edit, Message, Method, Verdict, Via};
+use sip_core::{Message, Method, Verdict};
 
 use crate::frame::{SipIn, SipOut};
 use crate::slot::{self, SlotHash};
 use crate::{Flow, Listener};
 use answer::Answers;
 use passed::Passed;
+use request::Request;
 use sources::{Admission, Sources};
 pub use sources::{Limits, Network, NetworkError};
 
@@ -158,17 +160,6 @@ struct B2b {
     is_up: bool,
     is_congested: bool,
     heard_at: Instant,
-}
-
-/// A request, and what is known of how it came.
-struct Request<'a> {
-    message: &'a Message,
-    via: Option<Via<'a>>,
-    listener: Listener,
-    from: SocketAddr,
-    is_trusted: bool,
-    /// The slot that something of ours in it names.
-    named: Option<Slot>,
 }
 
 impl Gate {
@@ -422,51 +413,6 @@ impl Gate {
             || self.config.trusted.iter().any(|network| network.contains(source))
     }
 }
-
-impl Request<'_> {
-    /// Returns where its answers go: to the source, at the port it asked for (RFC 3581 §4), else the
-    /// one that its Via names (RFC 3261 §18.2.2).
-    fn remote(&self) -> SocketAddr {
-        let port = match &self.via {
-            Some(via) if via.param(b"rport").is_none() => via.port().unwrap_or(SIP_PORT),
-            Some(_) | None => self.from.port(),
-        };
-        SocketAddr::new(self.from.ip(), port)
-    }
-
-    /// Returns the request with its source noted in the top Via, where that says anything new.
-    fn stamped(&self) -> Bytes {
-        let says_it = self.via.is_some_and(|via| {
-            via.param(b"rport").is_none()
-                && via.param(b"received").is_none()
-                && via.host().ip() == Some(self.from.ip())
-        });
-        if says_it {
-            self.message.bytes().clone()
-        } else {
-            Edit::new(self.message).via_received(self.from.ip(), self.from.port()).finish()
-        }
-    }
-
-    /// Returns the status that answers what is wrong with it.
-    fn fault(&self) -> Option<u16> {
-        match self.message.verdict() {
-            Verdict::Answer(status) => Some(status),
-            Verdict::Ok | Verdict::Discard => {
-                let uri = self.message.request_uri()?;
-                let scheme = &uri[..uri.iter().position(|byte| *byte == b':')?];
-                let known = |name: &&[u8]| name.eq_ignore_ascii_case(scheme);
-                (!SCHEMES.iter().any(known)).then_some(416)
-            }
-        }
-    }
-}
-
-/// Where SIP is spoken when nobody says otherwise (RFC 3261 §19.1.2).
-const SIP_PORT: u16 = 5060;
-
-/// Schemes of a Request-URI that a b2b can do something with; others are answered 416.
-const SCHEMES: [&[u8]; 3] = [b"sip", b"sips", b"tel"];
 
 #[cfg(test)]
 mod tests;

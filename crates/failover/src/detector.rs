@@ -5,14 +5,18 @@
 //! at once. Silence is weaker: it counts only while this process itself ran in time, and it is braked
 //! (see [`Config::judges`]), because a listener that hears nobody has most likely gone deaf.
 
+mod beat;
+mod dead;
+mod gateway;
 mod life;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::{Boot, NodeId};
+pub use beat::{Beat, Living};
+pub use dead::{Cause, Dead};
+use gateway::Gateway;
 use life::Life;
 
 /// How a detector hears and judges.
@@ -43,31 +47,6 @@ pub enum Input {
     LinkDown(NodeId),
 }
 
-/// What a worker of a mediagate says 100 times a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
-    /// The gateway.
-    pub gateway: NodeId,
-    /// Its boot.
-    pub boot: Boot,
-    /// Which of its workers, from 0.
-    pub worker: u16,
-    /// How many workers it has.
-    pub workers: u16,
-    /// Counts the beats of this worker and wraps; a beat that another overtook is not heard.
-    pub seq: u32,
-    /// Whether the worker runs in a real-time class.
-    pub realtime: bool,
-    /// Whether the gateway wants new calls only when no other lives.
-    pub standby: bool,
-    /// Whether the gateway wants no new calls at all.
-    pub draining: bool,
-    /// Legs the gateway carries.
-    pub legs: u32,
-    /// Legs it can carry.
-    pub legs_max: u32,
-}
-
 /// What the detector asks of its owner, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -77,60 +56,6 @@ pub enum Output {
     Alive(NodeId, Boot),
     /// This boot of a gateway is dead.
     Dead(Dead),
-}
-
-/// One boot of a mediagate is dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dead {
-    /// The gateway.
-    pub gateway: NodeId,
-    /// The boot that died.
-    pub boot: Boot,
-    /// How that is known.
-    pub cause: Cause,
-}
-
-/// How a death is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Cause {
-    /// A living host refused a datagram for it.
-    Refused,
-    /// A later boot of the same gateway was met.
-    Restarted,
-    /// A worker said nothing for too long.
-    Silent {
-        /// The worker.
-        worker: u16,
-        /// The last beat heard of it; tells a listener elsewhere how old the verdict is.
-        seq: u32,
-    },
-}
-
-impl Cause {
-    /// Returns whether the death cannot be doubted.
-    pub fn is_proof(self) -> bool {
-        match self {
-            Self::Refused | Self::Restarted => true,
-            Self::Silent { .. } => false,
-        }
-    }
-}
-
-/// A gateway that takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Living {
-    /// The gateway.
-    pub gateway: NodeId,
-    /// Its boot.
-    pub boot: Boot,
-    /// Whether it wants new calls only when no other lives.
-    pub standby: bool,
-    /// Whether it wants no new calls at all.
-    pub draining: bool,
-    /// Legs it carries.
-    pub legs: u32,
-    /// Legs it can carry.
-    pub legs_max: u32,
 }
 
 /// What an operator may want to know; all counted since the start.
@@ -166,17 +91,6 @@ pub struct Detector {
     withholding: bool,
     counters: Counters,
     outputs: VecDeque<Output>,
-}
-
-#[derive(Clone, Debug)]
-struct Gateway {
-    watched_at: Instant,
-    hear_at: Instant,
-    life: Option<Life>,
-    /// Boots known to be over, the latest last: what arrives of them late starts no life.
-    buried: VecDeque<Boot>,
-    /// A boot not heard here that others called silent; if it speaks, they were wrong.
-    presumed: Option<Boot>,
 }
 
 impl Detector {
@@ -320,14 +234,7 @@ impl Detector {
             self.tick_at = now + self.period();
             self.crossing_at = None;
         }
-        let gateway = Gateway {
-            watched_at: now,
-            hear_at: now,
-            life: None,
-            buried: VecDeque::new(),
-            presumed: None,
-        };
-        self.gateways.insert(id, gateway);
+        self.gateways.insert(id, Gateway::new(now));
         self.hear(now, id);
     }
 
@@ -479,32 +386,6 @@ impl Detector {
     }
 }
 
-impl Gateway {
-    /// Whether this boot is another than the one known, and not one that is over.
-    fn is_new(&self, boot: Boot) -> bool {
-        !self.buried.contains(&boot) && self.life.as_ref().is_some_and(|life| life.boot != boot)
-    }
-
-    fn takes(&self, beat: &Beat) -> bool {
-        let formed = beat.worker < beat.workers && beat.workers <= WORKERS_MAX;
-        formed
-            && match &self.life {
-                Some(life) if life.boot == beat.boot => life.workers() == usize::from(beat.workers),
-                Some(_) | None => !self.buried.contains(&beat.boot),
-            }
-    }
-
-    fn bury(&mut self, boot: Boot) {
-        if self.buried.contains(&boot) {
-            return;
-        }
-        if self.buried.len() == BURIED_MAX {
-            self.buried.pop_front();
-        }
-        self.buried.push_back(boot);
-    }
-}
-
 /// How long nothing must be heard, in beats that may be missed.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
@@ -544,8 +425,6 @@ pub const WORKERS_MAX: u16 = 256;
 const SILENCE_REALTIME: Silence = Silence { period: BEAT_PERIOD, misses_max: 3 };
 
 const SILENCE: Silence = Silence { period: Duration::from_millis(20), misses_max: 5 };
-
-const BURIED_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,65 @@
+//! A request as it came to a gate.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use failover::Slot;
+use sip_core::{Edit, Message, Verdict, Via};
+
+use crate::Listener;
+
+/// A request, and what is known of how it came.
+pub(super) struct Request<'a> {
+    pub(super) message: &'a Message,
+    pub(super) via: Option<Via<'a>>,
+    pub(super) listener: Listener,
+    pub(super) from: SocketAddr,
+    pub(super) is_trusted: bool,
+    /// The slot that something of ours in it names.
+    pub(super) named: Option<Slot>,
+}
+
+impl Request<'_> {
+    /// Returns where its answers go: to the source, at the port it asked for (RFC 3581 §4), else the
+    /// one that its Via names (RFC 3261 §18.2.2).
+    pub(super) fn remote(&self) -> SocketAddr {
+        let port = match &self.via {
+            Some(via) if via.param(b"rport").is_none() => via.port().unwrap_or(SIP_PORT),
+            Some(_) | None => self.from.port(),
+        };
+        SocketAddr::new(self.from.ip(), port)
+    }
+
+    /// Returns the request with its source noted in the top Via, where that says anything new.
+    pub(super) fn stamped(&self) -> Bytes {
+        let says_it = self.via.is_some_and(|via| {
+            via.param(b"rport").is_none()
+                && via.param(b"received").is_none()
+                && via.host().ip() == Some(self.from.ip())
+        });
+        if says_it {
+            self.message.bytes().clone()
+        } else {
+            Edit::new(self.message).via_received(self.from.ip(), self.from.port()).finish()
+        }
+    }
+
+    /// Returns the status that answers what is wrong with it.
+    pub(super) fn fault(&self) -> Option<u16> {
+        match self.message.verdict() {
+            Verdict::Answer(status) => Some(status),
+            Verdict::Ok | Verdict::Discard => {
+                let uri = self.message.request_uri()?;
+                let scheme = &uri[..uri.iter().position(|byte| *byte == b':')?];
+                let known = |name: &&[u8]| name.eq_ignore_ascii_case(scheme);
+                (!SCHEMES.iter().any(known)).then_some(416)
+            }
+        }
+    }
+}
+
+/// Where SIP is spoken when nobody says otherwise (RFC 3261 §19.1.2).
+const SIP_PORT: u16 = 5060;
+
+/// Schemes of a Request-URI that a b2b can do something with; others are answered 416.
+const SCHEMES: [&[u8]; 3] = [b"sip", b"sips", b"tel"];
