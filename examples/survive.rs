@@ -1,0 +1,66 @@
+//! Real calls through four servers' worth of processes, one of which dies.
+//!
+//! `cargo run --release --example survive` starts gate, b2b, controller and
+//! mediagate as processes on 127.0.0.1 to 127.0.0.4, lets phones talk through
+//! them, kills one role after the other, and tells from what the phones
+//! themselves heard whether every call was kept. It exits with 0 if every
+//! target was met, with 1 if one was missed, with 2 if it could not measure.
+
+mod survive {
+    pub(crate) mod account;
+    pub(crate) mod args;
+    pub(crate) mod figures;
+    pub(crate) mod hogs;
+    pub(crate) mod outage;
+    pub(crate) mod report;
+    pub(crate) mod servers;
+    pub(crate) mod silence;
+    pub(crate) mod stage;
+    pub(crate) mod targets;
+}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use survive::account::Account;
+use survive::args::{Args, Child};
+use survive::report::Report;
+use survive::{hogs, outage};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match &args.child {
+        Some(Child::Rm { config } | Child::Mediagate { config }) => {
+            Err(anyhow::anyhow!("cannot serve {} yet", config.display()))
+        }
+        Some(Child::Hog) => hogs::burn(),
+        None => survive(&args),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln_error(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs all outages; returns whether every target was met.
+fn survive(args: &Args) -> anyhow::Result<bool> {
+    let roles = args.roles()?;
+    let account = Account::new(args.json);
+    let mut report = Report::new(args);
+    outage::run(args, &roles, &account, &mut report)?;
+    account.table(&report.table());
+    if args.json {
+        account.json(&report)?;
+    }
+    Ok(report.is_met())
+}
+
+#[expect(clippy::print_stderr, reason = "a command tells its user why it failed")]
+fn eprintln_error(error: &anyhow::Error) {
+    eprintln!("survive: {error:#}");
+}

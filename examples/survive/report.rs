@@ -1,0 +1,163 @@
+//! The table at the end, and the JSON object.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::survive::args::{Args, How, Role};
+use crate::survive::figures::millis_text;
+use crate::survive::outage::Outage;
+use crate::survive::targets::{Check, checks, hog_checks};
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    how: How,
+    /// Calls.
+    n: u32,
+    /// How many times each role died.
+    kills: u32,
+    seed: u64,
+    pub(crate) realtime: bool,
+    roles: Vec<RoleReport>,
+    pub(crate) hogs: Option<Outage>,
+}
+
+#[derive(Debug, Serialize)]
+struct RoleReport {
+    role: Role,
+    /// Measures that were void and repeated.
+    void: u32,
+    outages: Vec<Outage>,
+}
+
+impl Report {
+    pub(crate) fn new(args: &Args) -> Self {
+        Self {
+            how: args.how,
+            n: args.calls,
+            kills: args.kills,
+            seed: args.seed,
+            realtime: false,
+            roles: Vec::new(),
+            hogs: None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, role: Role, outage: Outage) {
+        self.role(role).outages.push(outage);
+    }
+
+    pub(crate) fn set_void(&mut self, role: Role, void: u32) {
+        self.role(role).void = void;
+    }
+
+    /// Returns whether every target was met, per death and pooled.
+    pub(crate) fn is_met(&self) -> bool {
+        let of_roles = self.roles.iter().flat_map(|role| {
+            let all = role.outages.iter().map(|outage| self.checks(role.role, outage));
+            all.chain([self.checks(role.role, &role.pooled())]).flatten()
+        });
+        let of_hogs = self.hogs.iter().flat_map(hog_checks);
+        of_roles.chain(of_hogs).all(|check| check.is_met)
+    }
+
+    /// Returns the table for people.
+    pub(crate) fn table(&self) -> String {
+        let mut text = format!(
+            "{} calls, how {}, seed {}, {} real-time class\n\n",
+            self.n,
+            self.how.name(),
+            self.seed,
+            if self.realtime { "with" } else { "without" },
+        );
+        text.push_str(HEAD);
+        for role in &self.roles {
+            for (index, outage) in role.outages.iter().enumerate() {
+                text.push_str(&row(&format!("{} {}", role.role.name(), index + 1), outage));
+            }
+            text.push_str(&row(&format!("{} all", role.role.name()), &role.pooled()));
+        }
+        if let Some(outage) = &self.hogs {
+            text.push_str(&row("busy", outage));
+        }
+        text.push_str(
+            "\ntimes in ms from the death; gap: longest silence of each direction of each call; \
+             lost: RTP packets lost outside that gap, the example's own drops (own) subtracted;\n\
+             sip: messages that phones of kept calls received; new: first new call heard both ways\n\n",
+        );
+        self.write_checks(&mut text);
+        text
+    }
+
+    fn write_checks(&self, text: &mut String) {
+        // Writing to a `String` cannot fail.
+        for role in &self.roles {
+            let (name, pooled) = (role.role.name(), role.pooled());
+            for check in self.checks(role.role, &pooled) {
+                let _ = writeln!(text, "{}", line(name, &check));
+            }
+            for (index, outage) in role.outages.iter().enumerate() {
+                for check in self.checks(role.role, outage).iter().filter(|check| !check.is_met) {
+                    let _ = writeln!(text, "{}", line(&format!("{name} {}", index + 1), check));
+                }
+            }
+            for fault in pooled.faults.iter().take(20) {
+                let _ = writeln!(text, "        {fault}");
+            }
+            if 0 < role.void {
+                let _ = writeln!(text, "void    {name}: {} measures, each repeated", role.void);
+            }
+        }
+        for check in self.hogs.iter().flat_map(hog_checks) {
+            let _ = writeln!(text, "{}", line("busy", &check));
+        }
+    }
+
+    fn checks(&self, role: Role, outage: &Outage) -> Vec<Check> {
+        checks(role, self.how, self.n, self.realtime, outage)
+    }
+
+    fn role(&mut self, role: Role) -> &mut RoleReport {
+        let index = self.roles.iter().position(|known| known.role == role).unwrap_or_else(|| {
+            self.roles.push(RoleReport { role, void: 0, outages: Vec::new() });
+            self.roles.len() - 1
+        });
+        &mut self.roles[index]
+    }
+}
+
+impl RoleReport {
+    /// Returns all deaths as one.
+    fn pooled(&self) -> Outage {
+        Outage::pooled(&self.outages)
+    }
+}
+
+const HEAD: &str = "                 kept       first re-INVITE     voice gap                       \
+                    lost   own   sip     new\n\
+                    \x20                              p50     p99     p50     p95     p99     max\n";
+
+fn row(name: &str, outage: &Outage) -> String {
+    let (first, gap) = (&outage.first_reinvite, &outage.gap);
+    format!(
+        "{name:<14} {:>5}/{:<5} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6} {:>5} {:>5} {:>7}\n",
+        outage.kept,
+        outage.calls,
+        first.text(50),
+        first.text(99),
+        gap.text(50),
+        gap.text(95),
+        gap.text(99),
+        gap.text(100),
+        outage.lost_beyond_gap,
+        outage.own_drops,
+        outage.sip_seen,
+        millis_text(outage.new_call),
+    )
+}
+
+fn line(name: &str, check: &Check) -> String {
+    let word = if check.is_met { "met    " } else { "MISSED " };
+    format!("{word} {name}: {} {} (limit {})", check.name, check.measured, check.limit)
+}

@@ -1,0 +1,117 @@
+//! What must hold, and whether it did.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::survive::args::{How, Role};
+use crate::survive::figures::{Figures, millis};
+use crate::survive::outage::Outage;
+
+/// One target and what was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Check {
+    pub(crate) name: String,
+    pub(crate) measured: String,
+    pub(crate) limit: String,
+    pub(crate) is_met: bool,
+}
+
+/// Above so many calls the times are published, not held to a limit.
+const TIMED_CALLS_MAX: u32 = 100;
+
+const FIRST_REINVITE_P99_MAX: Duration = Duration::from_millis(50);
+const GAP_P50_MAX: Duration = Duration::from_millis(60);
+const GAP_P99_MAX: Duration = Duration::from_millis(100);
+const NEW_CALL_MAX: Duration = Duration::from_secs(1);
+/// What silence takes longer to judge than proof, with a real-time class.
+const SILENCE_REALTIME: Duration = Duration::from_millis(60);
+/// And without.
+const SILENCE: Duration = Duration::from_millis(150);
+
+/// Returns the checks of one outage among `calls`, or of several pooled.
+pub(crate) fn checks(
+    role: Role,
+    how: How,
+    calls: u32,
+    realtime: bool,
+    outage: &Outage,
+) -> Vec<Check> {
+    let mut checks = vec![
+        at_least("calls kept", outage.kept.into(), outage.calls.into()),
+        within("time to a new call", outage.new_call, NEW_CALL_MAX),
+        at_most("new calls after 1 s that failed", outage.new_late_failed.into(), 0),
+        at_most("rules broken", outage.faults.len() as u64, 0),
+    ];
+    match role {
+        Role::Mediagate => {
+            let extra = match (how, realtime) {
+                (How::Kill, _) => Duration::ZERO,
+                (How::Stop | How::Cut, true) => SILENCE_REALTIME,
+                (How::Stop | How::Cut, false) => SILENCE,
+            };
+            let moved = outage.first_reinvite.count() as u64;
+            checks.push(at_least("calls moved", moved, outage.calls.into()));
+            if calls <= TIMED_CALLS_MAX {
+                checks.extend(times(outage, extra));
+            }
+        }
+        Role::Controller | Role::Gate | Role::B2b => {
+            checks.push(at_most("SIP messages that phones saw", outage.sip_seen, 0));
+            checks.push(at_most("RTP packets lost", outage.lost, 0));
+        }
+    }
+    checks
+}
+
+/// Returns the checks of busy processes: nothing may be moved.
+pub(crate) fn hog_checks(outage: &Outage) -> Vec<Check> {
+    vec![
+        at_least("calls kept", outage.kept.into(), outage.calls.into()),
+        at_most("calls moved", outage.first_reinvite.count() as u64, 0),
+        at_most("rules broken", outage.faults.len() as u64, 0),
+    ]
+}
+
+fn times(outage: &Outage, extra: Duration) -> [Check; 3] {
+    let percentile = |figures: &Figures, percent| figures.percentile(percent);
+    [
+        within(
+            "first re-INVITE p99",
+            percentile(&outage.first_reinvite, 99),
+            FIRST_REINVITE_P99_MAX + extra,
+        ),
+        within("voice gap p50", percentile(&outage.gap, 50), GAP_P50_MAX + extra),
+        within("voice gap p99", percentile(&outage.gap, 99), GAP_P99_MAX + extra),
+    ]
+}
+
+fn within(name: &str, measured: Option<Duration>, limit: Duration) -> Check {
+    Check {
+        name: name.to_owned(),
+        measured: measured
+            .map_or_else(|| "none".to_owned(), |span| format!("{:.1} ms", millis(span))),
+        limit: format!("{:.0} ms", millis(limit)),
+        is_met: measured.is_some_and(|span| span <= limit),
+    }
+}
+
+fn at_most(name: &str, measured: u64, limit: u64) -> Check {
+    let (measured_text, limit_text) = (measured.to_string(), limit.to_string());
+    Check {
+        name: name.to_owned(),
+        measured: measured_text,
+        limit: limit_text,
+        is_met: measured <= limit,
+    }
+}
+
+fn at_least(name: &str, measured: u64, limit: u64) -> Check {
+    let (measured_text, limit_text) = (measured.to_string(), limit.to_string());
+    Check {
+        name: name.to_owned(),
+        measured: measured_text,
+        limit: limit_text,
+        is_met: limit <= measured,
+    }
+}
