@@ -18,7 +18,8 @@ use crate::cut::{Deaf, cut, heal};
 use crate::fleet::{Config, Fleet};
 use crate::voice::PACKET_LEN;
 
-/// A fleet that runs in a thread of its own until dropped or closed.
+/// A fleet that runs in a thread of its own until dropped or closed; in a
+/// real-time class if the process may have one.
 #[derive(Debug)]
 pub struct Studio {
     jobs: Sender<Job>,
@@ -92,7 +93,12 @@ impl Studio {
         let (jobs, queue) = channel();
         let thread = std::thread::Builder::new().name("phones".to_owned()).spawn({
             let wake = Arc::clone(&wake);
-            move || room.run(&queue, &wake)
+            move || {
+                // Without the right to it the phones are late now and then,
+                // and their pace tells.
+                let _ = driver::realtime();
+                room.run(&queue, &wake)
+            }
         })?;
         Ok(Self { jobs, wake, thread: Some(thread) })
     }
