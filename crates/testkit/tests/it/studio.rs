@@ -9,7 +9,6 @@ fn wait(studio: &Studio, done: impl Fn(&Fleet, Instant) -> bool + Copy + Send + 
         if studio.with(move |fleet, now| done(fleet, now)) {
             return;
         }
-        #[expect(clippy::disallowed_methods, reason = "real sockets take real time")]
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("{}", studio.with(|fleet, now| fleet.journal().text(now)));
