@@ -336,13 +336,14 @@ impl Gate {
             self.counters.acknowledged += 1;
             return;
         }
-        let is_new = request.named.is_none() && matches!(method, Method::Invite | Method::Register);
-        if is_new && !request.is_trusted {
+        if !request.is_trusted && request.asks_for_service() {
             self.counters.strangers += 1;
             self.strike(now, request.from.ip(), request.is_trusted);
             self.answer(request, 403);
             return;
         }
+        let is_new =
+            method == Method::Register || (method == Method::Invite && request.named.is_none());
         let slot = request.named.unwrap_or_else(|| self.config.slots.of_unnamed(message));
         if is_new {
             let is_busy = self.next_hop(slot).is_none_or(|(_, b2b, _)| b2b.is_congested);

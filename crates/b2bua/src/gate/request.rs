@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use failover::Slot;
-use sip_core::{Edit, Message, Verdict, Via};
+use sip_core::{Edit, Message, Method, Verdict, Via};
 
 use crate::Listener;
+use crate::slot;
 
 /// A request, and what is known of how it came.
 pub(super) struct Request<'a> {
@@ -42,6 +43,14 @@ impl Request<'_> {
         } else {
             Edit::new(self.message).via_received(self.from.ip(), self.from.port()).finish()
         }
+    }
+
+    /// Returns whether it would register somebody or begin a call. A tag of our shape in To excuses
+    /// an INVITE, which without its dialog is answered 481; in Replaces it excuses nothing.
+    pub(super) fn asks_for_service(&self) -> bool {
+        let tag = self.message.to_tag().unwrap_or_default();
+        let method = self.message.method();
+        method == Method::Register || (method == Method::Invite && slot::of_tag(tag).is_none())
     }
 
     /// Returns the status that answers what is wrong with it.

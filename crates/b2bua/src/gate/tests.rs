@@ -143,6 +143,20 @@ fn strangers_may_neither_register_nor_call() {
 }
 
 #[test]
+fn no_forged_tag_lets_a_stranger_register_or_call() {
+    let mut run = Run::started();
+    let register = request("REGISTER", "rport;branch=z9hG4bKphone", ";tag=2a0123456789abcdef");
+    let replaces = "Replaces: old@phone;to-tag=2a0123456789abcdef;from-tag=x\r\nContent-Length";
+    let invite =
+        request("INVITE", "rport;branch=z9hG4bKphone", "").replace("Content-Length", replaces);
+    let foreign = request("INVITE", "rport;branch=z9hG4bKphone", ";tag=theirs");
+
+    for text in [register, invite, foreign] {
+        assert!(run.answered(STRANGER, &text).starts_with("SIP/2.0 403 "), "{text}");
+    }
+}
+
+#[test]
 fn a_call_that_stands_is_heard_whoever_sends() {
     let mut run = Run::started();
     for method in ["INVITE", "BYE", "ACK", "INFO"] {
