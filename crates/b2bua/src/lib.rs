@@ -1,13 +1,22 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod b2b;
+mod call;
 mod config;
+mod core;
 pub mod frame;
 pub mod gate;
 mod io;
+mod message;
+mod registrar;
+mod routing;
+mod sdp;
 pub mod slot;
 
+pub use b2b::{B2b, Figures};
 pub use config::{Config, Route};
+pub use core::Counters;
 pub use failover::{Epoch, Flow, Latched, Place, Slot, Transport};
 pub use io::{
     Cause, Detail, Event, Input, Listener, MediaCall, MediaCommand, MediaEvent, MediaLeg,

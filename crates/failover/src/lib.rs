@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod binding;
 pub mod controller;
 pub mod detector;
 mod flow;
@@ -8,10 +9,13 @@ mod identity;
 pub mod moves;
 pub mod pacing;
 mod place;
+pub mod record;
 pub mod slots;
 pub mod verdicts;
 
+pub use binding::{Aor, Binding};
 pub use flow::{Flow, Transport};
 pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
 pub use place::{Latched, Place};
+pub use record::CallRecord;
 pub use slots::{Epoch, Slot, SlotMap};

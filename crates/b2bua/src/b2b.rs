@@ -1,0 +1,440 @@
+//! The b2b: owner of transactions, dialogs, calls and bindings.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use failover::{Aor, Binding, Boot, CallId, CallRecord, Clock, NodeId};
+use sip_core::transactions::{self, ClientKey, ServerKey};
+use sip_core::{Message, Method, Name, Scheme, Uri, Verdict, Writer};
+
+use crate::call::{Call, answer_options};
+use crate::config::Config;
+use crate::core::{ClientUse, Core, Counters, Gate, Way};
+use crate::frame::SipIn;
+use crate::io::{Input, MediaCommand, MediaEvent, Output};
+use crate::message;
+use crate::registrar::Registrar;
+use crate::routing;
+
+/// The heart of the signalling: answers phones as a back-to-back user agent and registrar.
+///
+/// It is told which messages came through the gates and what became of mediagates, and says which
+/// messages go out and what mediagates are to do. Everything about a call that outlives a turn
+/// stands in its [`CallRecord`].
+pub struct B2b {
+    core: Core,
+    calls: BTreeMap<CallId, Box<Call>>,
+    registrar: Registrar,
+}
+
+/// Figures of the moment, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Calls that have not ended.
+    pub calls: usize,
+    /// Ended calls whose late messages are still answered.
+    pub tombstones: usize,
+    /// Addresses of record with a binding.
+    pub aors: usize,
+    /// Media-move INVITEs that are open.
+    pub moves_in_flight: usize,
+    /// Counts since the start.
+    pub counters: Counters,
+}
+
+impl B2b {
+    /// Returns a b2b without calls and bindings. `seed` must be random and differ per start: tags,
+    /// branches and ids follow from it.
+    pub fn new(config: Config, node: NodeId, clock: Clock, seed: u64) -> Self {
+        // Two nodes with one seed by accident still make different names.
+        let seed = seed ^ u64::from(node.0).rotate_left(48);
+        Self {
+            core: Core::new(config, clock, seed),
+            calls: BTreeMap::new(),
+            registrar: Registrar::default(),
+        }
+    }
+
+    /// Takes in what happened at `now`.
+    pub fn handle_input(&mut self, now: Instant, input: Input) {
+        self.core.set_time(now);
+        match input {
+            Input::GateUp { gate, boot, listeners } => {
+                self.core.gates.insert(gate, Gate { boot, listeners });
+            }
+            // Its listeners are remembered: datagrams need no state of the gate.
+            Input::GateDown { gate: _ } => {}
+            Input::Sip(sip) => self.handle_sip(sip),
+            Input::Owned { slot, epoch } => self.core.set_epoch(slot, epoch),
+            Input::Placed { call, holder, standby } => {
+                if self.calls.contains_key(&call) {
+                    self.with_call(call, |call, core| call.placed(core, holder, standby));
+                } else {
+                    let places = holder.into_iter().chain(standby);
+                    self.core.outputs.extend(places.map(Output::Freed));
+                }
+            }
+            Input::NotPlaced { call, why } => {
+                self.with_call(call, |call, core| call.not_placed(core, why));
+            }
+            Input::Media { gateway, boot, event } => self.handle_media(gateway, boot, event),
+            Input::GatewayDead { gateway, boot } => self.handle_death(gateway, boot),
+            Input::Drain => self.core.draining = true,
+        }
+        self.pump();
+    }
+
+    /// Does whatever is due at `now`; does nothing when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.core.set_time(now);
+        self.core.transactions.handle_timeout(now);
+        self.pump();
+        while let Some(call) = self.core.due() {
+            self.with_call(call, |call, core| call.handle_timeout(core));
+        }
+        self.core.pacer.handle_timeout(now);
+        self.registrar.handle_timeout(&mut self.core);
+        self.pump();
+    }
+
+    /// Returns the next thing to do. Drain until `None` after every other call; answer
+    /// [`Output::Place`] before going on.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.core.outputs.pop_front()
+    }
+
+    /// Returns when [`B2b::handle_timeout`] is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [
+            self.core.transactions.poll_timeout(),
+            self.core.first_deadline(),
+            self.core.pacer.poll_timeout(),
+            self.registrar.poll_timeout(&self.core),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Returns the records of all calls, tombstones included, in the order of their ids.
+    pub fn records(&self) -> impl Iterator<Item = &CallRecord> {
+        self.calls.values().map(|call| &call.record)
+    }
+
+    /// Goes on with a call of another process, or of an earlier life of this one. Deadlines that
+    /// have passed meanwhile are due at once. A call that is here already is left as it is.
+    pub fn restore(&mut self, now: Instant, record: CallRecord) {
+        self.core.set_time(now);
+        let id = record.call;
+        if self.calls.contains_key(&id) {
+            return;
+        }
+        let call = Call::restored(&mut self.core, record);
+        self.calls.insert(id, Box::new(call));
+        self.with_call(id, |_, _| {});
+        self.pump();
+    }
+
+    /// Returns all bindings.
+    pub fn bindings(&self) -> impl Iterator<Item = (&Aor, &Binding)> {
+        self.registrar.bindings()
+    }
+
+    /// Takes over a binding of another process, unless a newer one of the same contact is here.
+    pub fn restore_binding(&mut self, now: Instant, aor: &Aor, binding: Binding) {
+        self.core.set_time(now);
+        self.registrar.restore(&mut self.core, aor, binding);
+    }
+
+    /// Returns the command that opens a call at its present holder, for a mediagate that lost it.
+    pub fn media_call(&self, call: CallId) -> Option<(NodeId, Boot, MediaCommand)> {
+        self.calls.get(&call)?.open_command(&self.core)
+    }
+
+    /// Returns the calls that are open at a mediagate, for the comparison of both sides' lists.
+    pub fn calls_at(&self, gateway: NodeId, boot: Boot) -> impl Iterator<Item = CallId> {
+        let held = self.core.held_at(gateway, boot);
+        held.into_iter()
+            .filter(move |id| self.calls.get(id).is_some_and(|call| call.is_open_at(gateway, boot)))
+    }
+
+    /// Returns whether the last call of a b2b that drains has ended.
+    pub fn is_drained(&self) -> bool {
+        self.core.draining && self.core.live == 0
+    }
+
+    /// Returns the figures of the moment.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            calls: self.core.live,
+            tombstones: self.calls.len() - self.core.live,
+            aors: self.registrar.len(),
+            moves_in_flight: self.core.pacer.in_flight(),
+            counters: self.core.counters,
+        }
+    }
+
+    /// Lets something happen to a call, and then what follows from its new state.
+    fn with_call(&mut self, id: CallId, act: impl FnOnce(&mut Call, &mut Core)) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        act(call, &mut self.core);
+        if call.settle(&mut self.core) {
+            call.forget(&mut self.core);
+            self.calls.remove(&id);
+        }
+    }
+
+    /// Moves what the transactions and the windows let out, until there is nothing more.
+    fn pump(&mut self) {
+        loop {
+            while let Some(output) = self.core.transactions.poll_output() {
+                self.handle_transaction(output);
+            }
+            let Some((call, leg)) = self.core.pacer.next(self.core.now) else { return };
+            self.with_call(call, |call, core| call.move_leg(core, usize::from(leg)));
+            if !self.calls.contains_key(&call) {
+                let now = self.core.now;
+                self.core.pacer.finish(now, (call, leg), failover::pacing::Outcome::Other);
+            }
+        }
+    }
+
+    fn handle_sip(&mut self, sip: SipIn) {
+        let way = (sip.flow, sip.slot);
+        let Ok(message) = Message::parse(sip.bytes) else {
+            self.core.counters.discarded += 1;
+            return;
+        };
+        match message.verdict() {
+            Verdict::Ok => {}
+            Verdict::Answer(status) => return self.core.answer_outside(way, &message, status),
+            Verdict::Discard => {
+                self.core.counters.discarded += 1;
+                return;
+            }
+        }
+        let reliable = sip.flow.transport.is_reliable();
+        let input = transactions::Input::Message { flow: way, reliable, message };
+        self.core.transactions.handle_input(self.core.now, input);
+    }
+
+    fn handle_transaction(&mut self, output: transactions::Output<Way>) {
+        use transactions::Output as From;
+        match output {
+            From::Send { flow, bytes } => self.core.send(flow, bytes),
+            From::Request { key, flow, message, cancels, merged } => {
+                if merged {
+                    return self.core.answer(key, &message, 482);
+                }
+                self.handle_request(key, flow, &message, cancels);
+            }
+            From::Ack { message, .. } => {
+                let leg = self.core.leg_of(message.to_tag().unwrap_or_default());
+                let Some(leg) = leg else { return };
+                self.with_call(leg.call, |call, core| call.acked(core, leg.leg, &message));
+            }
+            From::Response { key, message, .. } => self.handle_response(key, &message),
+            From::TimedOut { key } => self.handle_silence(key),
+            From::Acknowledged { key } => {
+                let Some(invite) = self.core.server(key) else { return };
+                self.with_call(invite.leg.call, |call, core| call.refusal_acked(core, invite));
+            }
+            From::Unacknowledged { key } => {
+                let Some(invite) = self.core.server(key) else { return };
+                self.with_call(invite.leg.call, |call, core| call.unacknowledged(core, invite));
+            }
+            From::Overload { flow, message } => {
+                self.core.counters.refused += 1;
+                self.core.answer_outside(flow, &message, 503);
+            }
+        }
+    }
+
+    fn handle_request(
+        &mut self,
+        key: ServerKey,
+        way: Way,
+        request: &Message,
+        cancels: Option<ServerKey>,
+    ) {
+        if request.method() == Method::Cancel {
+            return self.handle_cancel(key, request, cancels);
+        }
+        if request.header(Name::REQUIRE).is_some() {
+            return self.core.answer_with(key, request, 420, |mut answer| {
+                for tag in request.headers(Name::REQUIRE) {
+                    answer = answer.header(Name::UNSUPPORTED, tag);
+                }
+                answer
+            });
+        }
+        if let Some(tag) = request.to_tag() {
+            let Some(leg) = self.core.leg_of(tag) else {
+                return self.core.answer(key, request, 481);
+            };
+            return self.with_call(leg.call, |call, core| {
+                call.requested(core, leg.leg, key, way, request);
+            });
+        }
+        match request.method() {
+            Method::Invite => self.handle_invite(key, way, request),
+            Method::Register => self.registrar.register(&mut self.core, key, way, request),
+            Method::Options => answer_options(&mut self.core, key, request),
+            Method::Bye | Method::Update | Method::Prack | Method::Info => {
+                self.core.answer(key, request, 481);
+            }
+            Method::Ack
+            | Method::Cancel
+            | Method::Message
+            | Method::Notify
+            | Method::Publish
+            | Method::Refer
+            | Method::Subscribe => self.core.answer(key, request, 405),
+            Method::Other(_) => self.core.answer(key, request, 501),
+        }
+    }
+
+    fn handle_cancel(&mut self, key: ServerKey, cancel: &Message, cancels: Option<ServerKey>) {
+        let Some(cancelled) = cancels else {
+            return self.core.answer(key, cancel, 481);
+        };
+        let invite = self.core.server(cancelled);
+        // RFC 3261 §9.2: the same To tag as in the answers to the INVITE.
+        let tag = invite.and_then(|invite| {
+            let call = self.calls.get(&invite.leg.call)?;
+            Some(call.record.legs[invite.leg.leg].dialog.local_tag.clone())
+        });
+        let answer = Writer::answer(cancel, 200, message::reason(200), tag.as_deref());
+        self.core.respond(key, &answer.finish());
+        if let Some(invite) = invite {
+            self.with_call(invite.leg.call, |call, core| call.cancelled(core, invite));
+        }
+    }
+
+    fn handle_invite(&mut self, key: ServerKey, way: Way, invite: &Message) {
+        if self.core.draining || self.core.config.calls_max <= self.core.live {
+            self.core.counters.refused += 1;
+            return self.core.put_off(key, invite, 503);
+        }
+        if invite.max_forwards() == Some(0) {
+            return self.core.answer(key, invite, 483);
+        }
+        if self.is_loop(invite) {
+            return self.core.answer(key, invite, 482);
+        }
+        let uri = invite.request_uri().map(Uri::parse);
+        let Some(Ok(uri)) =
+            uri.filter(|uri| uri.as_ref().is_ok_and(|uri| !matches!(uri.scheme(), Scheme::Other)))
+        else {
+            return self.core.answer(key, invite, 416);
+        };
+        let targets = routing::targets(&self.core, &self.registrar, &uri, way.0);
+        let registered = self.registrar.knows(&self.core, invite, &way.0);
+        match Call::invited(&mut self.core, key, way, invite, registered, targets) {
+            Ok(call) => {
+                let id = call.id();
+                self.calls.insert(id, Box::new(call));
+                self.with_call(id, |_, _| {});
+            }
+            Err(status) => self.core.answer(key, invite, status),
+        }
+    }
+
+    /// A call that we sent out and that comes back for the same address goes round in circles. One
+    /// that comes back for another address has only been forwarded (RFC 3261 §16.3).
+    fn is_loop(&self, invite: &Message) -> bool {
+        let Some(id) = message::call_of(invite.call_id()) else { return false };
+        self.calls.get(&id).is_some_and(|call| {
+            let sent = &call.record.legs[1].dialog;
+            let user = |uri| Uri::parse(uri).ok().and_then(|uri| uri.user());
+            sent.call_id == invite.call_id()
+                && user(&sent.remote_target) == user(invite.request_uri().unwrap_or_default())
+        })
+    }
+
+    fn handle_response(&mut self, key: ClientKey, response: &Message) {
+        let is_final = response.status().is_some_and(|status| 200 <= status);
+        match self.core.client(key) {
+            Some(&ClientUse::Invite(invite)) => self.with_call(invite.leg.call, |call, core| {
+                call.invite_answered(core, invite, response);
+            }),
+            Some(ClientUse::Bye(_) | ClientUse::Pass(..)) if is_final => {
+                self.finish_request(key, response.status().unwrap_or(500), Some(response));
+            }
+            Some(ClientUse::Bye(_) | ClientUse::Pass(..)) | None => {}
+        }
+    }
+
+    fn handle_silence(&mut self, key: ClientKey) {
+        match self.core.client(key) {
+            Some(&ClientUse::Invite(invite)) => self.with_call(invite.leg.call, |call, core| {
+                call.invite_timed_out(core, invite);
+            }),
+            Some(ClientUse::Bye(_) | ClientUse::Pass(..)) => self.finish_request(key, 408, None),
+            None => {}
+        }
+    }
+
+    /// A request of ours other than INVITE has its final answer, or will get none.
+    fn finish_request(&mut self, key: ClientKey, status: u16, response: Option<&Message>) {
+        match self.core.clear_client(key) {
+            Some(ClientUse::Bye(leg)) => {
+                self.with_call(leg.call, |call, _| call.bye_answered(leg));
+            }
+            Some(ClientUse::Pass(server, request)) if status != 408 => {
+                self.core.answer_with(server, &request, status, |answer| {
+                    let Some(response) = response else { return answer };
+                    match response.body() {
+                        [] => answer,
+                        body => answer.body(
+                            response.content_type().unwrap_or(b"application/octet-stream"),
+                            response.bytes().slice_ref(body),
+                        ),
+                    }
+                });
+            }
+            // RFC 4320 §4.2: the asker has timed out by itself.
+            Some(ClientUse::Pass(..) | ClientUse::Invite(_)) | None => {}
+        }
+    }
+
+    fn handle_media(&mut self, gateway: NodeId, boot: Boot, event: MediaEvent) {
+        match event {
+            MediaEvent::Failed { call, .. } => {
+                self.with_call(call, |call, core| call.open_failed(core, gateway, boot));
+            }
+            MediaEvent::Latched { call, leg, latched, .. } => {
+                self.with_call(call, |call, _| {
+                    if call.is_open_at(gateway, boot) {
+                        call.latched(leg, latched);
+                    }
+                });
+            }
+            MediaEvent::Silent { call, .. } => self.with_call(call, |call, core| {
+                if call.is_open_at(gateway, boot) {
+                    call.fell_silent(core);
+                }
+            }),
+        }
+    }
+
+    /// Every standby hears of its calls before any phone does; then the phones of those who talk.
+    fn handle_death(&mut self, gateway: NodeId, boot: Boot) {
+        let ids = self.core.held_at(gateway, boot);
+        let mut by_urgency = Vec::with_capacity(ids.len());
+        for id in ids {
+            if let Some(call) = self.calls.get_mut(&id) {
+                call.gateway_died(&mut self.core, gateway, boot);
+                by_urgency.push((call.urgency(), id));
+            }
+        }
+        by_urgency.sort_unstable();
+        for &(_, id) in &by_urgency {
+            self.with_call(id, |_, _| {});
+        }
+        self.pump();
+        for &(_, id) in &by_urgency {
+            self.with_call(id, |call, core| call.replace_ports(core));
+        }
+    }
+}

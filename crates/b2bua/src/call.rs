@@ -1,0 +1,392 @@
+//! One call of two legs.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use failover::record::{
+    CallRecord, ClientInvite, ClientState, Leg, Phase, Purpose, SentSdp, ServerState,
+};
+use failover::{CallId, UnixMs};
+use sip_core::transactions::{ClientKey, ServerKey};
+
+use crate::core::{ClientUse, Core, InviteId, LegId, Way};
+use crate::io::Cause;
+use crate::message;
+use media::Told;
+
+mod change;
+mod ending;
+mod media;
+mod moving;
+mod request;
+pub(crate) use request::answer_options;
+mod restore;
+mod session;
+mod setup;
+
+/// A call: its record, and what follows from it in this process.
+pub(crate) struct Call {
+    pub(crate) record: CallRecord,
+    /// The transactions of the open INVITEs.
+    keys: Vec<OpenInvite>,
+    /// What the mediagate was told last.
+    told: Option<Told>,
+    /// Something that the mediagate is told has changed.
+    media_changed: bool,
+    armed: Option<Instant>,
+    /// When ports are asked for again, after there were none.
+    place_at: Option<Instant>,
+    /// Ports are asked for and the answer is not here.
+    placing: bool,
+    /// How often ports could not be opened.
+    open_failures: u8,
+}
+
+/// The transaction of an INVITE in the record.
+#[derive(Clone, Copy, Debug)]
+struct OpenInvite {
+    leg: usize,
+    cseq: u32,
+    key: Side,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Server(ServerKey),
+    Client(ClientKey),
+}
+
+impl Call {
+    fn with_record(record: CallRecord) -> Self {
+        Self {
+            record,
+            keys: Vec::new(),
+            told: None,
+            media_changed: true,
+            armed: None,
+            place_at: None,
+            placing: false,
+            open_failures: 0,
+        }
+    }
+
+    pub(crate) fn id(&self) -> CallId {
+        self.record.call
+    }
+
+    fn leg_id(&self, leg: usize) -> LegId {
+        LegId { call: self.record.call, leg }
+    }
+
+    /// Returns the way to the phone of a leg.
+    fn way(&self, leg: usize) -> Way {
+        (self.record.legs[leg].flow, self.record.slot)
+    }
+
+    /// Does what the state of the call asks for after anything happened, and sets its deadline.
+    /// Returns whether the call may be forgotten.
+    pub(crate) fn settle(&mut self, core: &mut Core) -> bool {
+        if self.record.is_ended() {
+            for leg in 0..2 {
+                self.say_farewell(core, leg);
+            }
+        } else if self.record.phase == Phase::Talking {
+            for leg in 0..2 {
+                self.relay_waiting(core, leg);
+            }
+            for leg in 0..2 {
+                self.queue_move(core, leg);
+            }
+        }
+        self.sync_media(core);
+        let at = self.next_deadline(core);
+        core.arm(self.record.call, &mut self.armed, at);
+        matches!(self.record.phase, Phase::Ended { until } if until <= core.unix)
+    }
+
+    /// Takes the call out of all tables.
+    pub(crate) fn forget(&mut self, core: &mut Core) {
+        core.arm(self.record.call, &mut self.armed, None);
+        for leg in 0..2 {
+            core.clear_tag(&self.record.legs[leg].dialog.local_tag);
+        }
+        for open in std::mem::take(&mut self.keys) {
+            match open.key {
+                Side::Server(key) => core.clear_server(key),
+                Side::Client(key) => drop(core.clear_client(key)),
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, core: &mut Core) {
+        match self.record.phase {
+            Phase::Calling if self.record.ends_at <= core.unix => {
+                self.end(core, Cause::NoAnswer, 408);
+            }
+            Phase::Talking if self.record.ends_at <= core.unix => {
+                self.end(core, Cause::TooLong, 480);
+            }
+            Phase::Placing | Phase::Calling | Phase::Talking | Phase::Ended { .. } => {}
+        }
+        if self.place_at.is_some_and(|at| at <= core.now) {
+            self.place_at = None;
+            self.ask_for_ports(core);
+        }
+        for leg in 0..2 {
+            self.cancel_overdue(core, leg);
+            self.refuse_overdue(core, leg);
+            self.prune(core, leg);
+        }
+    }
+
+    fn next_deadline(&self, core: &Core) -> Option<Instant> {
+        let record = &self.record;
+        let mut at = match record.phase {
+            Phase::Placing => None,
+            Phase::Calling | Phase::Talking => Some(record.ends_at),
+            Phase::Ended { until } => Some(until),
+        };
+        let mut sooner = |other: UnixMs| at = Some(at.map_or(other, |at| at.min(other)));
+        for (index, leg) in record.legs.iter().enumerate() {
+            for invite in &leg.outgoing {
+                match invite.state {
+                    ClientState::Calling | ClientState::Proceeding => {
+                        invite.cancel_at.filter(|_| !invite.cancelled).map(&mut sooner);
+                    }
+                    ClientState::Accepted { until, .. } => sooner(until),
+                }
+            }
+            for invite in &leg.incoming {
+                match invite.state {
+                    ServerState::Proceeding { .. } if !invite.relayed && leg.dialog.confirmed => {
+                        sooner(UnixMs(invite.came_at.0 + DEFERRED_MAX_MS));
+                    }
+                    ServerState::Refused { until, .. } => sooner(until),
+                    ServerState::Proceeding { .. } | ServerState::Accepted { .. } => {}
+                }
+            }
+            if let Some(until) = leg.moving.wait_until
+                && core.unix < until
+                && !record.is_ended()
+                && record.is_stale(index)
+            {
+                sooner(until);
+            }
+        }
+        let at = at.map(|at| core.clock.instant_at(at));
+        match (at, self.place_at) {
+            (Some(at), Some(place_at)) => Some(at.min(place_at)),
+            (at, place_at) => at.or(place_at),
+        }
+    }
+
+    /// Cancels INVITEs of ours that took too long.
+    fn cancel_overdue(&mut self, core: &mut Core, leg: usize) {
+        for index in 0..self.record.legs[leg].outgoing.len() {
+            let invite = &self.record.legs[leg].outgoing[index];
+            let open = matches!(invite.state, ClientState::Calling | ClientState::Proceeding);
+            if open && invite.cancel_at.is_some_and(|at| at <= core.unix) {
+                self.cancel_invite(core, leg, index);
+            }
+        }
+    }
+
+    /// Refuses re-INVITEs that waited too long for the other leg.
+    fn refuse_overdue(&mut self, core: &mut Core, leg: usize) {
+        let oldest = UnixMs(core.unix.0.saturating_sub(DEFERRED_MAX_MS));
+        let overdue = self.record.legs[leg].incoming.iter().position(|invite| {
+            matches!(invite.state, ServerState::Proceeding { .. })
+                && !invite.relayed
+                && invite.came_at <= oldest
+        });
+        if let Some(index) = overdue
+            && self.record.legs[leg].dialog.confirmed
+        {
+            self.refuse_invite(core, leg, index, 491);
+        }
+    }
+
+    /// Drops what no late copy can ask for any more.
+    fn prune(&mut self, core: &mut Core, leg: usize) {
+        let now = core.unix;
+        let party = &mut self.record.legs[leg];
+        let mut over = Vec::new();
+        party.outgoing.retain(|invite| {
+            let keep = !matches!(invite.state, ClientState::Accepted { until, acked: true }
+                if until <= now);
+            if !keep {
+                over.push((invite.cseq, false));
+            }
+            keep
+        });
+        party.incoming.retain(|invite| {
+            let keep = !matches!(invite.state, ServerState::Refused { until, .. } if until <= now);
+            if !keep {
+                over.push((invite.cseq, true));
+            }
+            keep
+        });
+        for (cseq, server) in over {
+            self.drop_key(core, leg, cseq, server);
+        }
+    }
+
+    /// Sends an INVITE to a leg. Returns false when there is no room for its transaction.
+    fn send_invite(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        purpose: Purpose,
+        sdp: Option<(SentSdp, Bytes)>,
+        patience: Option<Duration>,
+    ) -> bool {
+        let cseq = next_cseq(&mut self.record.legs[leg]);
+        let (offer, bytes) = sdp.unzip();
+        let invite = ClientInvite {
+            cseq,
+            branch: core.names.random(),
+            purpose,
+            sent_at: core.unix,
+            offered: offer.is_some(),
+            state: ClientState::Calling,
+            cancel_at: patience.map(|span| core.after(span)),
+            cancelled: false,
+        };
+        let message = message::invite(&self.record, leg, &invite, bytes);
+        let way = self.way(leg);
+        let reliable = way.0.transport.is_reliable();
+        let Ok(key) = core.transactions.request(core.now, way, reliable, &message) else {
+            return false;
+        };
+        core.set_client(key, ClientUse::Invite(InviteId { leg: self.leg_id(leg), cseq }));
+        self.keys.push(OpenInvite { leg, cseq, key: Side::Client(key) });
+        let party = &mut self.record.legs[leg];
+        party.offer_out = offer;
+        party.outgoing.push(invite);
+        true
+    }
+
+    /// Cancels an INVITE of ours; the CANCEL goes out once a provisional answer has come
+    /// (RFC 3261 §9.1).
+    fn cancel_invite(&mut self, core: &mut Core, leg: usize, index: usize) {
+        let invite = &mut self.record.legs[leg].outgoing[index];
+        if invite.cancelled {
+            return;
+        }
+        invite.cancelled = true;
+        let cseq = invite.cseq;
+        if let Some(key) = self.client_key(leg, cseq) {
+            // Its final response may be on its way already: then that one counts.
+            let _ = core.transactions.cancel(core.now, key);
+        }
+    }
+
+    /// Sends the ACK of a 2xx, with the SDP that the leg now has when the 2xx carried an offer.
+    fn ack(&mut self, core: &mut Core, leg: usize, index: usize) {
+        let slot = self.record.slot;
+        let way = self.way(leg);
+        let party = &self.record.legs[leg];
+        let invite = &party.outgoing[index];
+        let sdp = match (invite.offered, &party.agreed) {
+            (false, Some(agreed)) => Some(self.render(leg, agreed)),
+            (true, _) | (false, None) => None,
+        };
+        let via = message::via(party, &core.names.branch(slot));
+        let mut ack = party.dialog.ack(invite.cseq, &via);
+        if let Some(sdp) = sdp {
+            ack = ack.body(message::SDP, sdp);
+        }
+        let bytes = ack.finish().bytes().clone();
+        core.send(way, bytes);
+        let invite = &mut self.record.legs[leg].outgoing[index];
+        if let ClientState::Accepted { acked, .. } = &mut invite.state {
+            *acked = true;
+        }
+    }
+
+    /// Sends an answer to an INVITE of a leg and notes it.
+    fn answer_invite(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        index: usize,
+        status: u16,
+        sdp: Option<Bytes>,
+    ) {
+        let until = core.after(core.patience());
+        let party = &mut self.record.legs[leg];
+        let invite = &mut party.incoming[index];
+        let retry_after = match status {
+            503 => Some(core.random_seconds()),
+            _ => None,
+        };
+        invite.state = match status {
+            100..200 => ServerState::Proceeding { status, sdp: sdp.is_some() },
+            200..300 => ServerState::Accepted { until },
+            _ => ServerState::Refused { status, retry_after, until },
+        };
+        let mut answer = message::answer(party, &party.incoming[index], status, sdp);
+        if let Some(seconds) = retry_after {
+            answer = answer.number(sip_core::Name::RETRY_AFTER, seconds);
+        }
+        let cseq = party.incoming[index].cseq;
+        if let Some(key) = self.server_key(leg, cseq) {
+            core.respond(key, &answer.finish());
+        }
+    }
+
+    fn refuse_invite(&mut self, core: &mut Core, leg: usize, index: usize, status: u16) {
+        self.record.legs[leg].offer_in = Bytes::new();
+        self.answer_invite(core, leg, index, status, None);
+    }
+
+    fn add_server_key(&mut self, core: &mut Core, leg: usize, cseq: u32, key: ServerKey) {
+        core.set_server(key, InviteId { leg: self.leg_id(leg), cseq });
+        self.keys.push(OpenInvite { leg, cseq, key: Side::Server(key) });
+    }
+
+    fn server_key(&self, leg: usize, cseq: u32) -> Option<ServerKey> {
+        self.keys.iter().find_map(|open| match open.key {
+            Side::Server(key) if open.leg == leg && open.cseq == cseq => Some(key),
+            Side::Server(_) | Side::Client(_) => None,
+        })
+    }
+
+    fn client_key(&self, leg: usize, cseq: u32) -> Option<ClientKey> {
+        self.keys.iter().find_map(|open| match open.key {
+            Side::Client(key) if open.leg == leg && open.cseq == cseq => Some(key),
+            Side::Client(_) | Side::Server(_) => None,
+        })
+    }
+
+    fn drop_key(&mut self, core: &mut Core, leg: usize, cseq: u32, server: bool) {
+        self.keys.retain(|open| {
+            if open.leg != leg || open.cseq != cseq {
+                return true;
+            }
+            match open.key {
+                Side::Server(key) if server => core.clear_server(key),
+                Side::Client(key) if !server => drop(core.clear_client(key)),
+                Side::Server(_) | Side::Client(_) => return true,
+            }
+            false
+        });
+    }
+}
+
+/// Takes the next CSeq number of a leg; raises the ceiling that a rebuild starts at when it is
+/// reached.
+fn next_cseq(leg: &mut Leg) -> u32 {
+    leg.dialog.local_cseq += 1;
+    if leg.cseq_ceiling < leg.dialog.local_cseq {
+        leg.cseq_ceiling = leg.dialog.local_cseq + CSEQ_LEASE;
+    }
+    leg.dialog.local_cseq
+}
+
+/// How many CSeq numbers a leg may use before its record must be stored again.
+const CSEQ_LEASE: u32 = 15;
+
+/// How long a re-INVITE waits for an INVITE that is open on the other leg.
+const DEFERRED_MAX_MS: u64 = 2_000;

@@ -1,0 +1,377 @@
+//! Re-INVITEs from either side, and the answers to our own.
+
+use bytes::Bytes;
+use failover::record::{Base, ClientState, LegState, Phase, Purpose, ServerState};
+use sip_core::Message;
+use sip_core::transactions::ServerKey;
+
+use super::{Call, setup};
+use crate::core::{Core, InviteId, Way};
+use crate::io::Cause;
+use crate::{message, sdp};
+
+impl Call {
+    /// Takes in a re-INVITE.
+    pub(super) fn reinvited(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        key: ServerKey,
+        (flow, _): Way,
+        invite: &Message,
+    ) {
+        let party = &mut self.record.legs[leg];
+        let open = party.incoming.iter().any(|invite| match invite.state {
+            ServerState::Proceeding { .. } | ServerState::Accepted { .. } => true,
+            ServerState::Refused { .. } => false,
+        });
+        let ours = party.outgoing.iter().any(|invite| match invite.state {
+            ClientState::Calling | ClientState::Proceeding => true,
+            ClientState::Accepted { acked, .. } => !acked,
+        });
+        if open {
+            // RFC 3261 §14.2: the first one has no final answer yet, or its ACK is lost.
+            return core.put_off(key, invite, 500);
+        }
+        if ours || self.record.phase != Phase::Talking {
+            return core.answer(key, invite, 491);
+        }
+        let Some(body) = message::sdp_of(invite) else {
+            return core.answer(key, invite, 415);
+        };
+        if !body.is_empty() && sdp::audio(body).is_none() {
+            return core.answer(key, invite, 488);
+        }
+        party.dialog.refresh(invite);
+        party.offer_in = Bytes::copy_from_slice(body);
+        party.incoming.push(setup::server_invite(core, flow, invite, !body.is_empty()));
+        let index = party.incoming.len() - 1;
+        let cseq = party.incoming[index].cseq;
+        self.add_server_key(core, leg, cseq, key);
+        if self.is_refresh(leg) {
+            return self.answer_refresh(core, leg, index);
+        }
+        self.answer_invite(core, leg, index, 100, None);
+    }
+
+    /// Returns whether the phone's offer changes nothing for the other leg.
+    fn is_refresh(&self, leg: usize) -> bool {
+        let party = &self.record.legs[leg];
+        let other = 1 - leg;
+        !party.offer_in.is_empty()
+            && party.agreed.is_some()
+            && !self.record.is_stale(other)
+            && (sdp::same_session(&party.offer_in, &party.received)
+                || self.knows(other, Base::PeerOffer))
+    }
+
+    /// Answers an offer that repeats the last one; the other leg hears nothing of it.
+    fn answer_refresh(&mut self, core: &mut Core, leg: usize, index: usize) {
+        let offer = std::mem::take(&mut self.record.legs[leg].offer_in);
+        self.set_received(leg, offer);
+        let Some((sent, bytes)) = self.prepare_agreed(leg, false) else {
+            return self.refuse_invite(core, leg, index, 488);
+        };
+        self.record.legs[leg].agreed = Some(sent);
+        self.told(core, leg);
+        self.answer_invite(core, leg, index, 200, Some(bytes));
+    }
+
+    /// Sends a waiting re-INVITE of `leg` on, as soon as the other leg is free.
+    pub(super) fn relay_waiting(&mut self, core: &mut Core, leg: usize) {
+        let waiting = self.record.legs[leg].incoming.iter().position(|invite| {
+            matches!(invite.state, ServerState::Proceeding { .. }) && !invite.relayed
+        });
+        let other = 1 - leg;
+        let Some(index) = waiting else { return };
+        if !self.record.legs[other].is_free() || self.record.holder.is_none() {
+            return;
+        }
+        let sdp = match self.record.legs[leg].incoming[index].offered {
+            true => self.prepare(other, Base::PeerOffer, Vec::new(), None),
+            false => None,
+        };
+        self.record.legs[leg].incoming[index].relayed = true;
+        if !self.send_invite(core, other, Purpose::Relay, sdp, None) {
+            self.refuse_invite(core, leg, index, 500);
+        }
+    }
+
+    /// Takes in an answer to an INVITE of ours.
+    pub(crate) fn invite_answered(&mut self, core: &mut Core, id: InviteId, answer: &Message) {
+        let leg = id.leg.leg;
+        let outgoing = &self.record.legs[leg].outgoing;
+        let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) else {
+            return;
+        };
+        match answer.status().unwrap_or(0) {
+            status @ 100..200 => self.provisional(core, leg, index, status, answer),
+            200..300 => self.accepted(core, leg, index, answer),
+            status => {
+                let retry_after = answer.retry_after();
+                self.refused(core, leg, index, status, retry_after);
+            }
+        }
+    }
+
+    /// Takes in that an INVITE of ours got no final answer.
+    pub(crate) fn invite_timed_out(&mut self, core: &mut Core, id: InviteId) {
+        let leg = id.leg.leg;
+        let outgoing = &self.record.legs[leg].outgoing;
+        if let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) {
+            self.refused(core, leg, index, 408, None);
+        }
+    }
+
+    fn provisional(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        index: usize,
+        status: u16,
+        answer: &Message,
+    ) {
+        let invite = &mut self.record.legs[leg].outgoing[index];
+        if invite.state == ClientState::Calling {
+            invite.state = ClientState::Proceeding;
+        }
+        if invite.purpose == Purpose::Call && 100 < status {
+            self.ringing(core, status, answer);
+        }
+    }
+
+    fn accepted(&mut self, core: &mut Core, leg: usize, index: usize, answer: &Message) {
+        let until = core.after(core.patience());
+        let party = &mut self.record.legs[leg];
+        let invite = &mut party.outgoing[index];
+        if let ClientState::Accepted { acked, .. } = invite.state {
+            let tag = answer.to_tag().unwrap_or_default();
+            if invite.purpose == Purpose::Call && tag != party.dialog.remote_tag {
+                self.shed_fork(core, index, answer);
+            } else if acked {
+                self.ack(core, leg, index);
+            }
+            return;
+        }
+        invite.state = ClientState::Accepted { until, acked: false };
+        let purpose = invite.purpose;
+        if purpose != Purpose::Call {
+            party.dialog.refresh(answer);
+        }
+        match purpose {
+            Purpose::Call => self.answered(core, index, answer),
+            Purpose::Relay => self.relay_accepted(core, leg, index, answer),
+            Purpose::Move => self.move_accepted(core, leg, index, answer),
+        }
+    }
+
+    fn refused(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        index: usize,
+        status: u16,
+        retry_after: Option<u32>,
+    ) {
+        let invite = self.record.legs[leg].outgoing.remove(index);
+        self.drop_key(core, leg, invite.cseq, false);
+        if let ClientState::Accepted { .. } = invite.state {
+            return;
+        }
+        match invite.purpose {
+            Purpose::Call => self.target_failed(core, status),
+            Purpose::Relay => self.relay_refused(core, leg, status, invite.cancelled),
+            Purpose::Move => self.move_refused(core, leg, status, retry_after, invite.cancelled),
+        }
+    }
+
+    /// Passes the 2xx of `leg` back to the leg that asked.
+    fn relay_accepted(&mut self, core: &mut Core, leg: usize, index: usize, answer: &Message) {
+        let other = 1 - leg;
+        let offered = self.record.legs[leg].outgoing[index].offered;
+        let body = Bytes::copy_from_slice(message::sdp_of(answer).unwrap_or_default());
+        let asker = self.relayed_from(other);
+        if self.record.is_ended() || asker.is_none() {
+            return self.orphan_accepted(core, leg, index, body);
+        }
+        let Some(asker) = asker else { return };
+        let sdp = if offered {
+            self.ack(core, leg, index);
+            if !body.is_empty() {
+                self.record.legs[leg].received = body;
+            }
+            let offer = self.record.legs[leg].offer_out.take();
+            self.record.legs[leg].agreed = offer;
+            self.record.legs[leg].resync = false;
+            self.commit_offer(other);
+            self.told(core, leg);
+            self.prepare(other, Base::Peer, Vec::new(), None).map(|(sent, bytes)| {
+                self.record.legs[other].agreed = Some(sent);
+                bytes
+            })
+        } else {
+            self.record.legs[leg].offer_in = body;
+            self.prepare(other, Base::PeerOffer, Vec::new(), None).map(|(sent, bytes)| {
+                self.record.legs[other].offer_out = Some(sent);
+                bytes
+            })
+        };
+        if offered {
+            self.told(core, other);
+        }
+        self.answer_invite(core, other, asker, 200, sdp);
+    }
+
+    /// Finishes an exchange whose asker has gone: the leg's session is put right by a re-INVITE.
+    fn orphan_accepted(&mut self, core: &mut Core, leg: usize, index: usize, body: Bytes) {
+        if self.record.legs[leg].outgoing[index].offered {
+            if !body.is_empty() {
+                self.set_received(leg, body);
+            }
+            if let Some(offer) = self.record.legs[leg].offer_out.take() {
+                self.record.legs[leg].agreed = Some(offer);
+            }
+            self.record.legs[leg].resync = true;
+        } else if let Some((sent, _)) = self.prepare_agreed(leg, false) {
+            self.record.legs[leg].agreed = Some(sent);
+        }
+        self.ack(core, leg, index);
+    }
+
+    fn relay_refused(&mut self, core: &mut Core, leg: usize, status: u16, cancelled: bool) {
+        let other = 1 - leg;
+        self.record.legs[leg].offer_out = None;
+        if self.record.is_ended() {
+            return;
+        }
+        if let Some(asker) = self.relayed_from(other) {
+            let status = match status {
+                // We cut it off to move the leg's media: the asker is to come again.
+                487 if cancelled => 491,
+                481 | 408 => 481,
+                488 | 491 | 606 => status,
+                500..600 => 500,
+                _ => 488,
+            };
+            self.refuse_invite(core, other, asker, status);
+        }
+        match status {
+            481 => {
+                self.record.legs[leg].state = LegState::Gone;
+                self.end(core, Cause::LegLost, 481);
+            }
+            408 => self.end(core, Cause::LegLost, 481),
+            _ => {}
+        }
+    }
+
+    /// Returns the INVITE of `leg` that was sent on and has no final answer.
+    fn relayed_from(&self, leg: usize) -> Option<usize> {
+        self.record.legs[leg].incoming.iter().position(|invite| {
+            invite.relayed && matches!(invite.state, ServerState::Proceeding { .. })
+        })
+    }
+
+    /// Takes in the ACK of a 2xx of ours.
+    pub(crate) fn acked(&mut self, core: &mut Core, leg: usize, ack: &Message) {
+        let cseq = ack.cseq().map_or(0, |cseq| cseq.number);
+        let incoming = &self.record.legs[leg].incoming;
+        let Some(index) = incoming.iter().position(|invite| {
+            invite.cseq == cseq && matches!(invite.state, ServerState::Accepted { .. })
+        }) else {
+            return;
+        };
+        let invite = self.record.legs[leg].incoming.remove(index);
+        self.drop_key(core, leg, cseq, true);
+        if !invite.offered {
+            let answer = message::sdp_of(ack).unwrap_or_default();
+            self.late_answer(core, leg, answer);
+        }
+    }
+
+    /// Takes in that the final answer to an INVITE was acknowledged or its time is over.
+    pub(crate) fn refusal_acked(&mut self, core: &mut Core, id: InviteId) {
+        let incoming = &mut self.record.legs[id.leg.leg].incoming;
+        incoming.retain(|invite| {
+            invite.cseq != id.cseq || !matches!(invite.state, ServerState::Refused { .. })
+        });
+        self.drop_key(core, id.leg.leg, id.cseq, true);
+    }
+
+    /// Takes in the answer that the ACK of `leg` brought to the other leg's offer.
+    fn late_answer(&mut self, core: &mut Core, leg: usize, answer: &[u8]) {
+        let other = 1 - leg;
+        let usable = sdp::audio(answer).is_some();
+        if usable && let Some(offer) = self.record.legs[leg].offer_out.take() {
+            self.record.legs[leg].received = Bytes::copy_from_slice(answer);
+            self.record.legs[leg].agreed = Some(offer);
+            self.commit_offer(other);
+            self.told(core, leg);
+            if let Some((sent, _)) = self.prepare(other, Base::Peer, Vec::new(), None) {
+                self.record.legs[other].agreed = Some(sent);
+            }
+            self.told(core, other);
+        } else {
+            self.record.legs[leg].offer_out = None;
+            self.record.legs[other].offer_in = Bytes::new();
+        }
+        let unacked = self.record.legs[other]
+            .outgoing
+            .iter()
+            .position(|invite| matches!(invite.state, ClientState::Accepted { acked: false, .. }));
+        if let Some(index) = unacked {
+            self.ack(core, other, index);
+        }
+    }
+
+    /// Takes in that a 2xx of ours was never acknowledged, or forgets a refusal.
+    pub(crate) fn unacknowledged(&mut self, core: &mut Core, id: InviteId) {
+        let leg = id.leg.leg;
+        let incoming = &mut self.record.legs[leg].incoming;
+        let Some(index) = incoming.iter().position(|invite| invite.cseq == id.cseq) else {
+            return;
+        };
+        let invite = incoming.remove(index);
+        self.drop_key(core, leg, id.cseq, true);
+        if matches!(invite.state, ServerState::Accepted { .. }) {
+            // RFC 3261 §13.3.1.4: the session ends with BYE.
+            self.end(core, Cause::LegLost, 408);
+        }
+    }
+
+    /// Takes in the CANCEL of an INVITE; the CANCEL itself is answered already.
+    pub(crate) fn cancelled(&mut self, core: &mut Core, id: InviteId) {
+        let leg = id.leg.leg;
+        let Some(index) = self.record.legs[leg].incoming.iter().position(|invite| {
+            invite.cseq == id.cseq && matches!(invite.state, ServerState::Proceeding { .. })
+        }) else {
+            return;
+        };
+        if self.record.phase != Phase::Talking {
+            return self.end(core, Cause::Caller, 487);
+        }
+        let other = 1 - leg;
+        self.withdraw_offer(leg);
+        if self.record.legs[leg].incoming[index].relayed {
+            let outgoing = &self.record.legs[other].outgoing;
+            let relay = outgoing.iter().position(|invite| {
+                invite.purpose == Purpose::Relay
+                    && matches!(invite.state, ClientState::Calling | ClientState::Proceeding)
+            });
+            if let Some(relay) = relay {
+                self.cancel_invite(core, other, relay);
+            }
+        }
+        self.answer_invite(core, leg, index, 487, None);
+    }
+
+    /// Notes that a leg knows where its media is, however it learned it.
+    pub(super) fn told(&mut self, core: &mut Core, leg: usize) {
+        self.media_changed = true;
+        if !self.record.is_stale(leg) {
+            self.record.legs[leg].moving.restart();
+            let id = (self.record.call, u8::from(leg == 1));
+            core.pacer.finish(core.now, id, failover::pacing::Outcome::Other);
+        }
+    }
+}

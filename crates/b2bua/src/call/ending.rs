@@ -1,0 +1,161 @@
+//! The end of a call.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use failover::pacing::Outcome;
+use failover::record::{ClientState, LegState, Phase, Purpose, ServerState};
+use sip_core::transactions::ServerKey;
+use sip_core::{Message, Method};
+
+use super::{Call, next_cseq};
+use crate::core::{ClientUse, Core, LegId};
+use crate::io::{Cause, Detail, Output};
+use crate::message;
+
+impl Call {
+    /// Ends the call: open INVITEs are refused with `status` or cancelled, media and ports are
+    /// given back, the call detail record is written. Confirmed legs get their BYE when
+    /// RFC 3261 §15 allows it. Does nothing when the call has ended.
+    pub(super) fn end(&mut self, core: &mut Core, cause: Cause, status: u16) {
+        if self.record.is_ended() {
+            return;
+        }
+        self.record.phase = Phase::Ended { until: core.after(TOMBSTONE) };
+        core.live -= 1;
+        self.record.targets.clear();
+        self.place_at = None;
+        for leg in 0..2 {
+            self.refuse_open(core, leg, status);
+            let id = (self.record.call, u8::from(leg == 1));
+            core.pacer.finish(core.now, id, Outcome::Other);
+        }
+        if self.record.legs[0].state == LegState::Early {
+            self.record.legs[0].state = LegState::Gone;
+        }
+        for index in 0..self.record.legs[1].outgoing.len() {
+            let invite = &self.record.legs[1].outgoing[index];
+            let open = matches!(invite.state, ClientState::Calling | ClientState::Proceeding);
+            if open && invite.purpose == Purpose::Call {
+                self.cancel_invite(core, 1, index);
+            }
+        }
+        if self.record.legs[1].outgoing.is_empty() && !self.record.legs[1].dialog.confirmed {
+            self.record.legs[1].state = LegState::Gone;
+        }
+        self.close_media(core);
+        for place in [self.record.holder.take(), self.record.standby.take()].into_iter().flatten() {
+            core.release(self.record.call, &place);
+            core.outputs.push_back(Output::Freed(place));
+        }
+        core.outputs.push_back(Output::Detail(Box::new(self.detail(core, cause))));
+    }
+
+    fn refuse_open(&mut self, core: &mut Core, leg: usize, status: u16) {
+        let open = self.record.legs[leg]
+            .incoming
+            .iter()
+            .position(|invite| matches!(invite.state, ServerState::Proceeding { .. }));
+        if let Some(index) = open {
+            // Inside a dialog it ends because of the BYE (RFC 3261 §15.1.2).
+            let status = if self.record.legs[leg].dialog.confirmed { 487 } else { status };
+            self.refuse_invite(core, leg, index, status);
+        }
+    }
+
+    fn detail(&self, core: &Core, cause: Cause) -> Detail {
+        let caller = &self.record.legs[0].dialog;
+        Detail {
+            call: self.record.call,
+            call_id: caller.call_id.clone(),
+            from: caller.remote.clone(),
+            to: self.record.called.clone(),
+            started_at: self.record.started_at,
+            answered_at: self.record.answered_at,
+            ended_at: core.unix,
+            cause,
+            moves: self.record.moves,
+        }
+    }
+
+    /// Takes in a BYE.
+    pub(super) fn bye(&mut self, core: &mut Core, leg: usize, key: ServerKey, bye: &Message) {
+        core.answer(key, bye, 200);
+        let party = &mut self.record.legs[leg];
+        if party.state == LegState::Early {
+            // Only a caller may leave an early dialog so (RFC 3261 §15).
+            return self.end(core, Cause::Caller, 487);
+        }
+        party.state = LegState::Gone;
+        let cause = if leg == 0 { Cause::Caller } else { Cause::Callee };
+        self.end(core, cause, 487);
+    }
+
+    /// Says BYE on a leg of an ended call, once nothing forbids it.
+    pub(super) fn say_farewell(&mut self, core: &mut Core, leg: usize) {
+        if self.record.legs[leg].state != LegState::Confirmed {
+            return;
+        }
+        let waits = self.record.legs[leg]
+            .incoming
+            .iter()
+            .any(|invite| matches!(invite.state, ServerState::Accepted { .. }));
+        if waits {
+            // RFC 3261 §15: not before the ACK of our 2xx.
+            return;
+        }
+        let unacked = self.record.legs[leg]
+            .outgoing
+            .iter()
+            .position(|invite| matches!(invite.state, ClientState::Accepted { acked: false, .. }));
+        if let Some(index) = unacked {
+            self.ack(core, leg, index);
+        }
+        self.send_bye(core, leg);
+    }
+
+    pub(super) fn send_bye(&mut self, core: &mut Core, leg: usize) {
+        let slot = self.record.slot;
+        let way = self.way(leg);
+        let party = &mut self.record.legs[leg];
+        party.state = LegState::Leaving;
+        next_cseq(party);
+        party.dialog.local_cseq -= 1;
+        let via = message::via(party, &core.names.branch(slot));
+        let bye = party.dialog.request(Method::Bye, &via).finish();
+        let reliable = way.0.transport.is_reliable();
+        match core.transactions.request(core.now, way, reliable, &bye) {
+            Ok(key) => core.set_client(key, ClientUse::Bye(self.leg_id(leg))),
+            // Without room for a transaction it is said once; the phone may miss it.
+            Err(_) => {
+                core.send(way, bye.bytes().clone());
+                self.record.legs[leg].state = LegState::Gone;
+            }
+        }
+    }
+
+    /// Takes in the answer to our BYE, whatever it is, or that none came.
+    pub(crate) fn bye_answered(&mut self, id: LegId) {
+        self.record.legs[id.leg].state = LegState::Gone;
+        self.bury();
+    }
+
+    /// Drops from the record of an ended call what a tombstone does not need.
+    fn bury(&mut self) {
+        if !self.record.is_ended() || self.record.legs.iter().any(|leg| leg.state != LegState::Gone)
+        {
+            return;
+        }
+        for leg in &mut self.record.legs {
+            leg.received = Bytes::new();
+            leg.offer_in = Bytes::new();
+            leg.offer_out = None;
+            if leg.incoming.is_empty() {
+                leg.agreed = None;
+            }
+        }
+    }
+}
+
+/// RFC 3261: twice the 32 s in which a phone may repeat a request.
+const TOMBSTONE: Duration = Duration::from_secs(64);

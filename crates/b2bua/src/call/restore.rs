@@ -1,0 +1,177 @@
+//! A call is rebuilt from its record.
+
+use bytes::Bytes;
+use failover::pacing::Peer;
+use failover::record::{
+    CallRecord, ClientState, LegState, Phase, Purpose, ServerInvite, ServerState,
+};
+use sip_core::transactions::{Answer, OpenClientInvite, OpenServerInvite, Phase as Sent};
+use sip_core::{Elements, Message, Name};
+
+use super::{Call, OpenInvite, Side};
+use crate::core::{ClientUse, Core, InviteId};
+use crate::message;
+
+impl Call {
+    /// Goes on with a call from its record.
+    pub(crate) fn restored(core: &mut Core, mut record: CallRecord) -> Self {
+        for leg in &mut record.legs {
+            // Not every number used is stored: above the ceiling none was.
+            leg.dialog.local_cseq = leg.dialog.local_cseq.max(leg.cseq_ceiling);
+        }
+        let mut call = Self::with_record(record);
+        for leg in 0..2 {
+            core.set_tag(&call.record.legs[leg].dialog.local_tag, call.leg_id(leg));
+            call.restore_incoming(core, leg);
+            call.restore_outgoing(core, leg);
+        }
+        if call.record.is_ended() {
+            call.repeat_byes(core);
+            return call;
+        }
+        core.live += 1;
+        for place in [call.record.holder, call.record.standby].into_iter().flatten() {
+            core.hold(call.record.call, &place);
+        }
+        if call.record.phase == Phase::Placing || call.record.holder.is_none() {
+            call.ask_for_ports(core);
+        }
+        call
+    }
+
+    fn repeat_byes(&mut self, core: &mut Core) {
+        for leg in 0..2 {
+            if self.record.legs[leg].state == LegState::Leaving {
+                self.send_bye(core, leg);
+            }
+        }
+    }
+
+    fn restore_incoming(&mut self, core: &mut Core, leg: usize) {
+        let mut lost = Vec::new();
+        for index in 0..self.record.legs[leg].incoming.len() {
+            let answer = self.last_answer(core, leg, index);
+            let party = &self.record.legs[leg];
+            let invite = &party.incoming[index];
+            let via = invite.vias.first().map(|via| &via[..]).unwrap_or_default();
+            let open = OpenServerInvite {
+                flow: (invite.flow, self.record.slot),
+                reliable: invite.flow.transport.is_reliable(),
+                via: Elements::new(via).next().unwrap_or_default(),
+                request_uri: &self.record.called,
+                call_id: &party.dialog.call_id,
+                from_tag: &party.dialog.remote_tag,
+                to_tag: match invite.initial {
+                    true => b"",
+                    false => &party.dialog.local_tag,
+                },
+                cseq: invite.cseq,
+                answer,
+            };
+            let cseq = invite.cseq;
+            match core.transactions.restore_server(core.now, open) {
+                Ok(key) => self.add_server_key(core, leg, cseq, key),
+                Err(_) => lost.push(cseq),
+            }
+        }
+        // What cannot be answered any more must not hold up the leg.
+        self.record.legs[leg].incoming.retain(|invite| !lost.contains(&invite.cseq));
+    }
+
+    fn last_answer(&self, core: &Core, leg: usize, index: usize) -> Answer {
+        let party = &self.record.legs[leg];
+        let invite = &party.incoming[index];
+        match invite.state {
+            ServerState::Proceeding { status: 0, .. } => Answer::Nothing,
+            ServerState::Proceeding { status, sdp } => {
+                let sdp = party.agreed.as_ref().filter(|_| sdp).map(|sent| self.render(leg, sent));
+                let answer = message::answer(party, invite, status, sdp).finish();
+                Answer::Provisional { bytes: answer.bytes().clone() }
+            }
+            ServerState::Accepted { until } => Answer::Accepted {
+                bytes: self.success(leg, invite),
+                expires_at: core.clock.instant_at(until),
+            },
+            ServerState::Refused { status, retry_after, until } => {
+                let mut answer = message::answer(party, invite, status, None);
+                if let Some(seconds) = retry_after {
+                    answer = answer.number(Name::RETRY_AFTER, seconds);
+                }
+                Answer::Refused {
+                    bytes: answer.finish().bytes().clone(),
+                    expires_at: core.clock.instant_at(until),
+                }
+            }
+        }
+    }
+
+    fn success(&self, leg: usize, invite: &ServerInvite) -> Bytes {
+        let party = &self.record.legs[leg];
+        let sent = match invite.offered {
+            true => &party.agreed,
+            false => &party.offer_out,
+        };
+        let sdp = sent.as_ref().map(|sent| self.render(leg, sent));
+        message::answer(party, invite, 200, sdp).finish().bytes().clone()
+    }
+
+    fn restore_outgoing(&mut self, core: &mut Core, leg: usize) {
+        let mut lost = Vec::new();
+        for index in 0..self.record.legs[leg].outgoing.len() {
+            let party = &self.record.legs[leg];
+            let invite = &party.outgoing[index];
+            let (cseq, purpose, cancelled) = (invite.cseq, invite.purpose, invite.cancelled);
+            let patience = u64::try_from(core.patience().as_millis()).unwrap_or(u64::MAX);
+            let phase = match invite.state {
+                ClientState::Calling => Sent::Calling {
+                    expires_at: core
+                        .clock
+                        .instant_at(failover::UnixMs(invite.sent_at.0.saturating_add(patience))),
+                },
+                ClientState::Proceeding => Sent::Proceeding,
+                ClientState::Accepted { until, .. } => {
+                    Sent::Accepted { until: core.clock.instant_at(until) }
+                }
+            };
+            let open = matches!(phase, Sent::Calling { .. } | Sent::Proceeding);
+            let way = self.way(leg);
+            let open_invite = OpenClientInvite {
+                flow: way,
+                reliable: way.0.transport.is_reliable(),
+                request: self.repeated(leg, index),
+                phase,
+            };
+            let Ok(key) = core.transactions.restore_client(core.now, open_invite) else {
+                lost.push(cseq);
+                continue;
+            };
+            core.set_client(key, ClientUse::Invite(InviteId { leg: self.leg_id(leg), cseq }));
+            self.keys.push(OpenInvite { leg, cseq, key: Side::Client(key) });
+            if open && cancelled {
+                let _ = core.transactions.cancel(core.now, key);
+            }
+            if open && purpose == Purpose::Move {
+                self.resume_move(core, leg);
+            }
+        }
+        self.record.legs[leg].outgoing.retain(|invite| !lost.contains(&invite.cseq));
+    }
+
+    /// Writes an INVITE of ours again, byte for byte.
+    fn repeated(&self, leg: usize, index: usize) -> Message {
+        let party = &self.record.legs[leg];
+        let invite = &party.outgoing[index];
+        let sdp = match (invite.offered, &party.offer_out) {
+            (true, Some(offer)) => Some(self.render(leg, offer)),
+            (true, None) | (false, _) => None,
+        };
+        message::invite(&self.record, leg, invite, sdp)
+    }
+
+    fn resume_move(&self, core: &mut Core, leg: usize) {
+        let party = &self.record.legs[leg];
+        let peer = if party.registered { Peer::Phone } else { Peer::Trunk };
+        let id = (self.record.call, u8::from(leg == 1));
+        core.pacer.resume(id, party.flow.remote, peer, self.urgency());
+    }
+}

@@ -1,0 +1,133 @@
+//! Offers and answers: which SDP a leg knows, and what changes in it.
+
+use std::hash::Hasher;
+
+use bytes::Bytes;
+use failover::record::{Base, Direction, SentSdp};
+use siphasher::sip::SipHasher13;
+
+use super::Call;
+use crate::sdp;
+
+impl Call {
+    /// Makes the SDP that `leg` is sent next. The version of its o= line rises if, and only if, the
+    /// SDP differs from the last one sent (RFC 3264 §8).
+    pub(super) fn prepare(
+        &mut self,
+        leg: usize,
+        base: Base,
+        formats: Vec<u8>,
+        direction: Option<Direction>,
+    ) -> Option<(SentSdp, Bytes)> {
+        let address = self.record.holder?.rtp(leg);
+        let identity = self.record.legs[leg].identity;
+        let version = identity.version;
+        let mut sent = SentSdp { base, address, formats, direction, version };
+        let mut bytes = self.render(leg, &sent);
+        let mut digest = digest(&bytes);
+        if identity.digest != 0 && identity.digest != digest {
+            sent.version += 1;
+            bytes = self.render(leg, &sent);
+            digest = self::digest(&bytes);
+        }
+        let identity = &mut self.record.legs[leg].identity;
+        identity.version = sent.version;
+        identity.digest = digest;
+        Some((sent, bytes))
+    }
+
+    /// Returns whether the phone of `leg` knows exactly this SDP as the last one sent.
+    pub(super) fn knows(&self, leg: usize, base: Base) -> bool {
+        let Some(holder) = self.record.holder else { return false };
+        let identity = self.record.legs[leg].identity;
+        let sent = SentSdp {
+            base,
+            address: holder.rtp(leg),
+            formats: Vec::new(),
+            direction: None,
+            version: identity.version,
+        };
+        identity.digest == digest(&self.render(leg, &sent))
+    }
+
+    /// Writes an SDP that was or is to be sent to `leg`.
+    pub(super) fn render(&self, leg: usize, sent: &SentSdp) -> Bytes {
+        sdp::render(self.record.base(leg, sent), &self.record.legs[leg].identity, sent)
+    }
+
+    /// Makes the offer or answer that repeats what `leg` agreed on, narrowed to what its phone
+    /// takes, at the present media address.
+    pub(super) fn prepare_agreed(&mut self, leg: usize, narrow: bool) -> Option<(SentSdp, Bytes)> {
+        let party = &self.record.legs[leg];
+        let agreed = party.agreed.clone()?;
+        let base = match party.resync {
+            true => Base::Peer,
+            false => agreed.base.clone(),
+        };
+        let sent = SentSdp { base, ..agreed };
+        let ours = sdp::audio(self.record.base(leg, &sent))?;
+        let theirs = sdp::audio(&party.received);
+        let was = sent.direction.unwrap_or(ours.direction);
+        let now = theirs.as_ref().map_or(was, |theirs| was.narrowed(theirs.direction.mirrored()));
+        let direction = (now != ours.direction).then_some(now);
+        let all = match sent.formats.is_empty() {
+            true => &ours.formats,
+            false => &sent.formats,
+        };
+        let formats = match theirs {
+            Some(theirs) if narrow => {
+                all.iter().copied().filter(|format| theirs.formats.contains(format)).collect()
+            }
+            Some(_) | None => Vec::new(),
+        };
+        let formats = if formats == ours.formats { Vec::new() } else { formats };
+        self.prepare(leg, sent.base, formats, direction)
+    }
+
+    /// Takes over the phone's SDP although the other leg is not told of it.
+    pub(super) fn set_received(&mut self, leg: usize, body: Bytes) {
+        let other = 1 - leg;
+        let old = std::mem::replace(&mut self.record.legs[leg].received, body);
+        self.media_changed = true;
+        let Some(mut told) = self.record.legs[other].agreed.take() else { return };
+        if told.base == Base::Peer {
+            let identity = &self.record.legs[other].identity;
+            let same = sdp::render(&old, identity, &told)
+                == sdp::render(&self.record.legs[leg].received, identity, &told);
+            if !same {
+                told.base = Base::Own(old);
+            }
+        }
+        self.record.legs[other].agreed = Some(told);
+    }
+
+    /// Lets the phone's open offer take effect; what the other leg was sent of it stays the same.
+    pub(super) fn commit_offer(&mut self, leg: usize) {
+        let party = &mut self.record.legs[leg];
+        party.received = std::mem::take(&mut party.offer_in);
+        self.media_changed = true;
+        let other = &mut self.record.legs[1 - leg];
+        for sent in [&mut other.agreed, &mut other.offer_out].into_iter().flatten() {
+            if sent.base == Base::PeerOffer {
+                sent.base = Base::Peer;
+            }
+        }
+    }
+
+    /// Drops the phone's open offer; what the other leg was sent of it keeps a copy.
+    pub(super) fn withdraw_offer(&mut self, leg: usize) {
+        let offer = std::mem::take(&mut self.record.legs[leg].offer_in);
+        if let Some(sent) = &mut self.record.legs[1 - leg].offer_out
+            && sent.base == Base::PeerOffer
+        {
+            sent.base = Base::Own(offer);
+        }
+    }
+}
+
+/// Returns a hash of an SDP that is never 0.
+fn digest(sdp: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(sdp);
+    hasher.finish().max(1)
+}

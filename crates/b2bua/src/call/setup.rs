@@ -1,0 +1,453 @@
+//! From the caller's INVITE to the callee's answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use failover::moves::Move;
+use failover::record::{
+    Base, CallRecord, Leg, LegState, Phase, Purpose, SdpIdentity, SentSdp, ServerInvite,
+    ServerState, Target,
+};
+use failover::{CallId, Flow, Place, Slot};
+use sip_core::dialog::Dialog;
+use sip_core::transactions::ServerKey;
+use sip_core::{Message, Name};
+
+use super::Call;
+use crate::core::{Core, Way};
+use crate::io::{Cause, Event, NotPlaced, Output, Wanted};
+use crate::{message, sdp};
+
+impl Call {
+    /// Takes in a caller's INVITE. Fails with the status that refuses it.
+    pub(crate) fn invited(
+        core: &mut Core,
+        key: ServerKey,
+        (flow, slot): Way,
+        invite: &Message,
+        registered: bool,
+        mut targets: Vec<Target>,
+    ) -> Result<Self, u16> {
+        let body = message::sdp_of(invite).ok_or(415_u16)?;
+        if !body.is_empty() && sdp::audio(body).is_none() {
+            return Err(488);
+        }
+        let contact = core.advertised(&flow).ok_or(500_u16)?;
+        let tag = core.names.tag(slot);
+        let dialog = Dialog::uas(invite, tag.as_bytes()).map_err(|_| 400_u16)?;
+        let call = CallId(core.names.random());
+        let target = match targets.is_empty() {
+            true => return Err(404),
+            false => targets.remove(0),
+        };
+        let callee = callee(core, call, slot, &dialog, target, contact);
+        let mut caller = new_leg(core, dialog, flow, contact, registered, false);
+        caller.offer_in = Bytes::copy_from_slice(body);
+        caller.incoming.push(server_invite(core, flow, invite, !body.is_empty()));
+        let cseq = caller.incoming[0].cseq;
+        let hops = invite.max_forwards().unwrap_or(71).clamp(1, 71) - 1;
+        let mut new = Self::with_record(CallRecord {
+            call,
+            slot,
+            epoch: core.epoch(slot),
+            phase: Phase::Placing,
+            started_at: core.unix,
+            answered_at: None,
+            ends_at: core.after(core.config.ring),
+            called: Bytes::copy_from_slice(invite.request_uri().unwrap_or_default()),
+            max_forwards: u8::try_from(hops).unwrap_or(70),
+            legs: [caller, callee],
+            targets,
+            holder: None,
+            standby: None,
+            moves: 0,
+        });
+        new.add_server_key(core, 0, cseq, key);
+        for leg in 0..2 {
+            core.set_tag(&new.record.legs[leg].dialog.local_tag, new.leg_id(leg));
+        }
+        core.live += 1;
+        core.counters.calls += 1;
+        core.event(Event::Started {
+            call,
+            from: new.record.legs[0].dialog.remote.clone(),
+            to: new.record.called.clone(),
+        });
+        new.ask_for_ports(core);
+        Ok(new)
+    }
+
+    /// Asks for what the call lacks: ports for both legs, or a standby's.
+    pub(super) fn ask_for_ports(&mut self, core: &mut Core) {
+        if self.record.is_ended() || self.placing {
+            return;
+        }
+        let wanted = match self.record.holder {
+            None => Wanted::Both,
+            Some(holder) if self.record.standby.is_none() => {
+                Wanted::Standby { holder: holder.gateway }
+            }
+            Some(_) => return,
+        };
+        self.placing = true;
+        core.outputs.push_back(Output::Place { call: self.record.call, wanted });
+    }
+
+    /// Takes in ports.
+    pub(crate) fn placed(
+        &mut self,
+        core: &mut Core,
+        holder: Option<Place>,
+        standby: Option<Place>,
+    ) {
+        self.placing = false;
+        if self.record.is_ended() {
+            return free(core, holder.into_iter().chain(standby));
+        }
+        match (self.record.holder, holder) {
+            (None, Some(place)) => {
+                self.record.holder = Some(place);
+                core.hold(self.record.call, &place);
+                self.media_changed = true;
+                for leg in 0..2 {
+                    self.record.legs[leg].moving.restart();
+                }
+            }
+            (None, None) => return self.not_placed(core, NotPlaced::NoGateway),
+            (Some(_), Some(place)) => free(core, [place]),
+            (Some(_), None) => {}
+        }
+        match (self.record.standby, standby) {
+            (None, Some(place)) => {
+                self.record.standby = Some(place);
+                core.hold(self.record.call, &place);
+            }
+            (Some(_), Some(place)) => free(core, [place]),
+            (_, None) => {}
+        }
+        if self.record.phase == Phase::Placing {
+            self.record.phase = Phase::Calling;
+            // The gateway hears of the call before any phone does.
+            self.sync_media(core);
+            self.answer_invite(core, 0, 0, 100, None);
+            self.call_target(core);
+        }
+    }
+
+    /// Takes in that there are no ports.
+    pub(crate) fn not_placed(&mut self, core: &mut Core, _why: NotPlaced) {
+        self.placing = false;
+        match self.record.phase {
+            Phase::Placing => {
+                core.counters.refused += 1;
+                self.end(core, Cause::Refused(503), 503);
+            }
+            // Voice waits for a gateway, signalling goes on.
+            Phase::Calling | Phase::Talking => {
+                self.place_at = Some(core.now + PLACE_AGAIN);
+            }
+            Phase::Ended { .. } => {}
+        }
+    }
+
+    fn call_target(&mut self, core: &mut Core) {
+        let offered = !self.record.legs[0].offer_in.is_empty();
+        let base = match self.record.legs[0].agreed {
+            // An early answer has made the offer effective.
+            Some(_) => Base::Peer,
+            None if offered => Base::PeerOffer,
+            None => {
+                self.start_call(core, None);
+                return;
+            }
+        };
+        let sdp = self.prepare(1, base, Vec::new(), None);
+        self.start_call(core, sdp);
+    }
+
+    fn start_call(&mut self, core: &mut Core, sdp: Option<(SentSdp, Bytes)>) {
+        if !self.send_invite(core, 1, Purpose::Call, sdp, None) {
+            core.counters.refused += 1;
+            self.end(core, Cause::Refused(503), 503);
+        }
+    }
+
+    /// Takes in that the present target refused or never answered.
+    pub(super) fn target_failed(&mut self, core: &mut Core, status: u16) {
+        self.record.legs[1].state = LegState::Gone;
+        self.record.legs[1].offer_out = None;
+        if self.record.is_ended() {
+            return;
+        }
+        if matches!(status, 408 | 503) && !self.record.targets.is_empty() {
+            return self.next_target(core);
+        }
+        self.end(core, Cause::Refused(status), passed_on(status));
+    }
+
+    fn next_target(&mut self, core: &mut Core) {
+        let target = self.record.targets.remove(0);
+        let (call, slot) = (self.record.call, self.record.slot);
+        let (dialog, contact) = (&self.record.legs[0].dialog, self.record.legs[0].contact);
+        let callee = callee(core, call, slot, dialog, target, contact);
+        let old = std::mem::replace(&mut self.record.legs[1], callee);
+        core.clear_tag(&old.dialog.local_tag);
+        if let Some(told) = &mut self.record.legs[0].agreed
+            && told.base == Base::Peer
+        {
+            told.base = Base::Own(old.received);
+        }
+        core.set_tag(&self.record.legs[1].dialog.local_tag, self.leg_id(1));
+        self.media_changed = true;
+        self.call_target(core);
+    }
+
+    /// Passes a provisional answer of the callee on.
+    pub(super) fn ringing(&mut self, core: &mut Core, status: u16, answer: &Message) {
+        let Some(index) = self.open_call() else { return };
+        let tag = answer.to_tag().unwrap_or_default();
+        let sdp = message::sdp_of(answer).unwrap_or_default();
+        let offered = !self.record.legs[0].offer_in.is_empty();
+        let early = if offered && !sdp.is_empty() && self.record.legs[1].agreed.is_none() {
+            self.early_answer(sdp, tag)
+        } else {
+            None
+        };
+        self.answer_invite(core, 0, index, status, early);
+    }
+
+    /// Lets an SDP in a provisional answer take effect, and makes the caller's.
+    fn early_answer(&mut self, sdp: &[u8], tag: &[u8]) -> Option<Bytes> {
+        sdp::audio(sdp)?;
+        let callee = &mut self.record.legs[1];
+        callee.received = Bytes::copy_from_slice(sdp);
+        callee.early_tag = Bytes::copy_from_slice(tag);
+        callee.agreed = callee.offer_out.take();
+        if self.record.legs[0].agreed.is_none() {
+            self.commit_offer(0);
+        }
+        let (sent, bytes) = self.prepare(0, Base::Peer, Vec::new(), None)?;
+        self.record.legs[0].agreed = Some(sent);
+        Some(bytes)
+    }
+
+    /// Takes in the callee's first 2xx.
+    pub(super) fn answered(&mut self, core: &mut Core, index: usize, answer: &Message) {
+        let offered = self.record.legs[1].outgoing[index].offered;
+        let tag = answer.to_tag().unwrap_or_default();
+        let callee = &mut self.record.legs[1];
+        if let Ok(dialog) = callee.dialog.answered(answer) {
+            callee.dialog = dialog;
+        }
+        callee.state = LegState::Confirmed;
+        if self.record.is_ended() {
+            return self.ack(core, 1, index);
+        }
+        let Some(caller_invite) = self.open_call() else { return };
+        let body = message::sdp_of(answer).unwrap_or_default();
+        let body = if sdp::audio(body).is_some() { body } else { &[] };
+        let sdp = match offered {
+            true => self.final_answer(core, body, tag),
+            false => self.late_offer(body),
+        };
+        if offered || sdp.is_none() {
+            self.ack(core, 1, index);
+        }
+        let Some(sdp) = sdp else {
+            // It answered with nothing to talk by.
+            return self.end(core, Cause::Refused(502), 502);
+        };
+        let caller = &mut self.record.legs[0];
+        caller.state = LegState::Confirmed;
+        caller.dialog.confirmed = true;
+        self.record.phase = Phase::Talking;
+        self.record.answered_at = Some(core.unix);
+        self.record.ends_at = core.after(core.config.call);
+        self.record.targets.clear();
+        self.media_changed = true;
+        self.answer_invite(core, 0, caller_invite, 200, Some(sdp));
+        core.counters.answered += 1;
+        core.event(Event::Answered { call: self.record.call });
+    }
+
+    /// Lets the answer in a 2xx take effect, and makes the caller's.
+    fn final_answer(&mut self, core: &mut Core, body: &[u8], tag: &[u8]) -> Option<Bytes> {
+        let callee = &mut self.record.legs[1];
+        if !body.is_empty() {
+            callee.received = Bytes::copy_from_slice(body);
+        } else if callee.received.is_empty() {
+            return None;
+        }
+        if let Some(offer) = callee.offer_out.take() {
+            callee.agreed = Some(offer);
+        }
+        let same_branch = callee.early_tag == tag;
+        match self.record.legs[0].agreed.clone() {
+            // RFC 3261 §13.2.1: the 2xx repeats the SDP of the provisional answer.
+            Some(told) if same_branch => return Some(self.render(0, &told)),
+            // Another branch of a fork answered: towards the caller it is one too, with a tag of
+            // its own, since one dialog has one answer.
+            Some(_) => self.rename_caller(core),
+            None => self.commit_offer(0),
+        }
+        let (sent, bytes) = self.prepare(0, Base::Peer, Vec::new(), None)?;
+        self.record.legs[0].agreed = Some(sent);
+        Some(bytes)
+    }
+
+    /// Passes the callee's offer to a caller that made none.
+    fn late_offer(&mut self, body: &[u8]) -> Option<Bytes> {
+        if body.is_empty() {
+            return None;
+        }
+        self.record.legs[1].offer_in = Bytes::copy_from_slice(body);
+        let (sent, bytes) = self.prepare(0, Base::PeerOffer, Vec::new(), None)?;
+        self.record.legs[0].offer_out = Some(sent);
+        Some(bytes)
+    }
+
+    fn rename_caller(&mut self, core: &mut Core) {
+        let tag = core.names.tag(self.record.slot);
+        let caller = &mut self.record.legs[0];
+        core.clear_tag(&caller.dialog.local_tag);
+        caller.dialog.local_tag = Bytes::from(tag.into_bytes());
+        core.set_tag(&self.record.legs[0].dialog.local_tag, self.leg_id(0));
+    }
+
+    /// Ends the dialog of a further branch of a fork: its 2xx is acknowledged, then BYE.
+    pub(super) fn shed_fork(&mut self, core: &mut Core, index: usize, answer: &Message) {
+        let way = self.way(1);
+        let slot = self.record.slot;
+        let leg = &self.record.legs[1];
+        let Ok(mut dialog) = leg.dialog.answered(answer) else { return };
+        let ack_via = message::via(leg, &core.names.branch(slot));
+        let ack = dialog.ack(leg.outgoing[index].cseq, &ack_via).finish();
+        let bye_via = message::via(leg, &core.names.branch(slot));
+        core.send(way, ack.bytes().clone());
+        if leg.shed.contains(&dialog.remote_tag) || FORKS_MAX <= leg.shed.len() {
+            return;
+        }
+        let bye = dialog.request(sip_core::Method::Bye, &bye_via).finish();
+        let reliable = way.0.transport.is_reliable();
+        // Without room for the transaction the branch is left to its own time-out.
+        let _ = core.transactions.request(core.now, way, reliable, &bye);
+        self.record.legs[1].shed.push(dialog.remote_tag);
+    }
+
+    /// Returns the caller's INVITE while it waits for its final answer.
+    fn open_call(&self) -> Option<usize> {
+        if self.record.phase != Phase::Calling {
+            return None;
+        }
+        let mut incoming = self.record.legs[0].incoming.iter();
+        incoming.position(|invite| matches!(invite.state, ServerState::Proceeding { .. }))
+    }
+}
+
+/// Gives ports back.
+pub(super) fn free(core: &mut Core, places: impl IntoIterator<Item = Place>) {
+    core.outputs.extend(places.into_iter().map(Output::Freed));
+}
+
+/// Returns what a caller is told when the callee's side refused with `status`.
+pub(super) fn passed_on(status: u16) -> u16 {
+    match status {
+        // We follow no redirection, and a challenge is ours to meet.
+        300..400 => 480,
+        401 | 407 => 403,
+        // RFC 3261 §16.7: a 503 would say that we have too much to do.
+        503 => 500,
+        // What was wrong with our request is not wrong with the caller's.
+        400 | 405 | 416 | 420 | 421 | 423 | 481 | 482 | 483 | 493 | 494 | 505 => 502,
+        status => status,
+    }
+}
+
+/// Notes what the answers to an INVITE need.
+pub(super) fn server_invite(
+    core: &Core,
+    flow: Flow,
+    invite: &Message,
+    offered: bool,
+) -> ServerInvite {
+    ServerInvite {
+        cseq: invite.cseq().map_or(0, |cseq| cseq.number),
+        vias: invite.headers(Name::VIA).map(Bytes::copy_from_slice).collect(),
+        record_routes: invite.headers(Name::RECORD_ROUTE).map(Bytes::copy_from_slice).collect(),
+        flow,
+        came_at: core.unix,
+        initial: invite.to_tag().is_none(),
+        offered,
+        relayed: false,
+        state: ServerState::Proceeding { status: 0, sdp: false },
+    }
+}
+
+fn new_leg(
+    core: &mut Core,
+    dialog: Dialog,
+    flow: Flow,
+    contact: std::net::SocketAddr,
+    registered: bool,
+    owns_call_id: bool,
+) -> Leg {
+    Leg {
+        dialog,
+        state: LegState::Early,
+        flow,
+        contact,
+        registered,
+        owns_call_id,
+        cseq_ceiling: 0,
+        identity: SdpIdentity {
+            // Some phones read it as a signed number.
+            id: core.names.random() >> 2,
+            address: contact.ip(),
+            version: 1,
+            digest: 0,
+        },
+        received: Bytes::new(),
+        agreed: None,
+        offer_in: Bytes::new(),
+        offer_out: None,
+        resync: false,
+        incoming: Vec::new(),
+        outgoing: Vec::new(),
+        shed: Vec::new(),
+        early_tag: Bytes::new(),
+        moving: Move::default(),
+        latched: None,
+    }
+}
+
+/// Makes the callee's leg for a target.
+fn callee(
+    core: &mut Core,
+    call: CallId,
+    slot: Slot,
+    caller: &Dialog,
+    target: Target,
+    contact: std::net::SocketAddr,
+) -> Leg {
+    let contact = core.advertised(&target.flow).unwrap_or(contact);
+    let random = core.names.random();
+    let dialog = Dialog {
+        call_id: message::call_id(call, random, contact.ip()),
+        local_tag: Bytes::from(core.names.tag(slot).into_bytes()),
+        remote_tag: Bytes::new(),
+        local: caller.remote.clone(),
+        remote: caller.local.clone(),
+        local_cseq: 0,
+        remote_cseq: None,
+        route_set: target.routes,
+        remote_target: target.uri,
+        secure: false,
+        confirmed: false,
+    };
+    new_leg(core, dialog, target.flow, contact, target.registered, true)
+}
+
+/// How soon ports are asked for again when a call that goes on has none.
+const PLACE_AGAIN: Duration = Duration::from_secs(1);
+
+const FORKS_MAX: usize = 8;

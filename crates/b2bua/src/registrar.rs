@@ -1,0 +1,280 @@
+//! Registrations (RFC 3261 §10.3, RFC 3327).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use bytes::Bytes;
+use failover::record::Target;
+use failover::{Aor, Binding, Flow, UnixMs};
+use sip_core::transactions::ServerKey;
+use sip_core::{Message, Name, Uri};
+
+use crate::core::{Core, Way};
+use crate::io::Event;
+use crate::routing;
+
+/// Who can be reached where.
+#[derive(Debug, Default)]
+pub(crate) struct Registrar {
+    aors: BTreeMap<Aor, Vec<Binding>>,
+    expiries: BTreeSet<(UnixMs, Aor)>,
+}
+
+/// What a REGISTER asks of one contact.
+struct Change {
+    uri: Bytes,
+    expires: u32,
+    q: u16,
+}
+
+impl Registrar {
+    /// Answers a REGISTER: all of it takes effect or nothing.
+    pub(crate) fn register(
+        &mut self,
+        core: &mut Core,
+        key: ServerKey,
+        (flow, _): Way,
+        request: &Message,
+    ) {
+        let to = request.to().and_then(|to| to.parsed_uri().ok());
+        let Some(aor) = to.map(|uri| routing::address(&uri)).filter(|aor| !aor.user.is_empty())
+        else {
+            return core.answer(key, request, 400);
+        };
+        match self.apply(core, flow, request, &aor) {
+            Ok(()) => self.grant(core, key, request, &aor),
+            Err(423) => {
+                let least = core.config.expires_min;
+                core.answer_with(key, request, 423, |answer| {
+                    answer.number(Name::MIN_EXPIRES, least)
+                });
+            }
+            Err(503) => core.put_off(key, request, 503),
+            Err(status) => core.answer(key, request, status),
+        }
+    }
+
+    fn apply(
+        &mut self,
+        core: &mut Core,
+        flow: Flow,
+        request: &Message,
+        aor: &Aor,
+    ) -> Result<(), u16> {
+        let changes = self.changes(core, request)?;
+        let cseq = request.cseq().map_or(0, |cseq| cseq.number);
+        let call_id = Bytes::copy_from_slice(request.call_id());
+        let path: Vec<_> = request.elements(Name::PATH).map(Bytes::copy_from_slice).collect();
+        if PATH_MAX < path.len() {
+            return Err(400);
+        }
+        let old = self.aors.get(aor).map(Vec::as_slice).unwrap_or_default();
+        let Some(changes) = changes else {
+            let newer = |binding: &Binding| binding.call_id == call_id && cseq < binding.cseq;
+            if old.iter().any(newer) {
+                return Err(500);
+            }
+            self.write(core, aor, Vec::new());
+            return Ok(());
+        };
+        if old.is_empty() && core.config.aors_max <= self.aors.len() {
+            return Err(503);
+        }
+        let mut bindings: Vec<_> =
+            old.iter().filter(|binding| core.unix < binding.expires_at).cloned().collect();
+        for change in changes {
+            let found = bindings.iter().position(|binding| same_uri(&binding.uri, &change.uri));
+            if let Some(index) = found {
+                let binding = &bindings[index];
+                // RFC 3261 §10.3 step 7, but for a copy of the same request.
+                if binding.call_id == call_id && cseq < binding.cseq {
+                    return Err(500);
+                }
+                bindings.remove(index);
+            }
+            if change.expires == 0 {
+                continue;
+            }
+            bindings.push(Binding {
+                uri: change.uri,
+                call_id: call_id.clone(),
+                cseq,
+                expires_at: UnixMs(core.unix.0 + 1000 * u64::from(change.expires)),
+                flow,
+                path: path.clone(),
+                q: change.q,
+            });
+        }
+        // Phones that come back with another contact each time push out their oldest.
+        while core.config.contacts_max < bindings.len() {
+            bindings.remove(0);
+        }
+        self.write(core, aor, bindings);
+        Ok(())
+    }
+
+    /// Reads what is to change; `None` when all contacts go.
+    fn changes(&self, core: &Core, request: &Message) -> Result<Option<Vec<Change>>, u16> {
+        let config = &core.config;
+        let default = request.expires();
+        let mut changes = Vec::new();
+        for contact in request.contacts() {
+            if contact.is_star() {
+                let alone = request.contacts().count() == 1 && default == Some(0);
+                return if alone { Ok(None) } else { Err(400) };
+            }
+            let uri = contact.parsed_uri().map_err(|_| 400_u16)?;
+            let asked = contact.expires().or(default).unwrap_or(config.expires_default);
+            if asked != 0 && asked < config.expires_min {
+                return Err(423);
+            }
+            changes.push(Change {
+                uri: Bytes::copy_from_slice(uri.as_bytes()),
+                expires: asked.min(config.expires_max),
+                q: contact.param(b"q").map_or(1000, thousandths),
+            });
+            if CHANGES_MAX < changes.len() {
+                return Err(400);
+            }
+        }
+        Ok(Some(changes))
+    }
+
+    fn write(&mut self, core: &mut Core, aor: &Aor, bindings: Vec<Binding>) {
+        let old = self.aors.get(aor).and_then(|old| earliest(old));
+        if let Some(at) = old {
+            self.expiries.remove(&(at, aor.clone()));
+        }
+        let Some(at) = earliest(&bindings) else {
+            if self.aors.remove(aor).is_some() {
+                core.event(Event::Unregistered { aor: text(aor) });
+            }
+            return;
+        };
+        self.expiries.insert((at, aor.clone()));
+        self.aors.insert(aor.clone(), bindings);
+    }
+
+    /// Answers 200 with all contacts there now are.
+    fn grant(&self, core: &mut Core, key: ServerKey, request: &Message, aor: &Aor) {
+        core.counters.registers += 1;
+        let bindings = self.aors.get(aor).map(Vec::as_slice).unwrap_or_default();
+        let now = core.unix;
+        let left = |binding: &Binding| binding.expires_at.0.saturating_sub(now.0).div_ceil(1000);
+        let cseq = request.cseq().map_or(0, |cseq| cseq.number);
+        for binding in bindings {
+            if binding.call_id == request.call_id() && binding.cseq == cseq {
+                core.event(Event::Registered {
+                    aor: text(aor),
+                    contact: binding.uri.clone(),
+                    from: binding.flow.remote,
+                    expires: u32::try_from(left(binding)).unwrap_or(u32::MAX),
+                });
+            }
+        }
+        core.answer_with(key, request, 200, |mut answer| {
+            for binding in bindings {
+                let expires = format!(";expires={}", left(binding));
+                let value = [b"<", &binding.uri[..], b">", expires.as_bytes()].concat();
+                answer = answer.header(Name::CONTACT, value);
+            }
+            answer.copy(request, Name::PATH)
+        });
+    }
+
+    /// Drops what has run out.
+    pub(crate) fn handle_timeout(&mut self, core: &mut Core) {
+        while let Some((at, aor)) = self.expiries.first()
+            && *at <= core.unix
+        {
+            let aor = aor.clone();
+            let mut bindings = self.aors.get(&aor).cloned().unwrap_or_default();
+            bindings.retain(|binding| core.unix < binding.expires_at);
+            self.write(core, &aor, bindings);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self, core: &Core) -> Option<Instant> {
+        self.expiries.first().map(|(at, _)| core.clock.instant_at(*at))
+    }
+
+    /// Returns where the phones of a user are, the most wanted first, then the newest.
+    pub(crate) fn targets(&self, core: &Core, aor: &Aor) -> Vec<Target> {
+        let bindings = self.aors.get(aor).map(Vec::as_slice).unwrap_or_default();
+        let mut living: Vec<_> =
+            bindings.iter().rev().filter(|binding| core.unix < binding.expires_at).collect();
+        living.sort_by_key(|binding| std::cmp::Reverse(binding.q));
+        let target = |binding: &Binding| Target {
+            uri: binding.uri.clone(),
+            routes: binding.path.clone(),
+            flow: binding.flow,
+            registered: true,
+        };
+        living.into_iter().map(target).collect()
+    }
+
+    /// Returns whether a request comes from a phone that is registered as its From says.
+    pub(crate) fn knows(&self, core: &Core, request: &Message, flow: &Flow) -> bool {
+        let from = request.from().and_then(|from| from.parsed_uri().ok());
+        let bindings = from.and_then(|uri| self.aors.get(&routing::address(&uri)));
+        bindings.is_some_and(|bindings| {
+            bindings
+                .iter()
+                .any(|binding| binding.flow.remote == flow.remote && core.unix < binding.expires_at)
+        })
+    }
+
+    pub(crate) fn bindings(&self) -> impl Iterator<Item = (&Aor, &Binding)> {
+        self.aors.iter().flat_map(|(aor, bindings)| bindings.iter().map(move |b| (aor, b)))
+    }
+
+    pub(crate) fn restore(&mut self, core: &mut Core, aor: &Aor, binding: Binding) {
+        let mut bindings = self.aors.get(aor).cloned().unwrap_or_default();
+        let found = bindings.iter().position(|old| same_uri(&old.uri, &binding.uri));
+        match found {
+            Some(index) if bindings[index].expires_at < binding.expires_at => {
+                bindings[index] = binding;
+            }
+            Some(_) => {}
+            None => bindings.push(binding),
+        }
+        self.write(core, aor, bindings);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.aors.len()
+    }
+}
+
+fn earliest(bindings: &[Binding]) -> Option<UnixMs> {
+    bindings.iter().map(|binding| binding.expires_at).min()
+}
+
+fn same_uri(one: &[u8], other: &[u8]) -> bool {
+    one == other
+        || matches!((Uri::parse(one), Uri::parse(other)), (Ok(one), Ok(other))
+            if one.is_equivalent(&other))
+}
+
+/// Reads a q value: 0 to 1 with at most three decimals.
+fn thousandths(text: &[u8]) -> u16 {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    if whole != "0" {
+        return 1000;
+    }
+    let digits = rest.bytes().filter(u8::is_ascii_digit).take(3);
+    let value = digits
+        .fold((0, 100), |(sum, unit), digit| (sum + unit * u16::from(digit - b'0'), unit / 10));
+    value.0
+}
+
+fn text(aor: &Aor) -> Bytes {
+    match aor.domain.is_empty() {
+        true => aor.user.clone(),
+        false => Bytes::from([&aor.user[..], b"@", &aor.domain[..]].concat()),
+    }
+}
+
+const CHANGES_MAX: usize = 16;
+const PATH_MAX: usize = 8;

@@ -1,0 +1,71 @@
+//! Where a call goes: to the phones of a registered user, else where its prefix leads.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use failover::record::Target;
+use failover::{Aor, Flow, Transport};
+use sip_core::Uri;
+
+use crate::core::Core;
+use crate::registrar::Registrar;
+
+/// Returns where a call to `uri` may go, in order; nothing when nobody has that address.
+pub(crate) fn targets(
+    core: &Core,
+    registrar: &Registrar,
+    uri: &Uri<'_>,
+    from: Flow,
+) -> Vec<Target> {
+    let bound = registrar.targets(core, &address(uri));
+    if !bound.is_empty() {
+        return bound;
+    }
+    let user = uri.user().unwrap_or_default();
+    let route = core.config.routes.iter().find(|route| user.starts_with(&route.prefix));
+    let targets = route.map(|route| &route.targets[..]).unwrap_or_default();
+    targets.iter().map(|&target| trunk(core, user, target, from)).collect()
+}
+
+/// Calls to a trunk leave by the gate the caller came to, over datagrams.
+fn trunk(core: &Core, user: &[u8], target: SocketAddr, from: Flow) -> Target {
+    let listeners = core.gates.get(&from.gate).map(|gate| &gate.listeners[..]).unwrap_or_default();
+    let fits = |listener: &&crate::io::Listener| {
+        listener.transport == Transport::Udp && listener.advertise.is_ipv4() == target.is_ipv4()
+    };
+    let listener = listeners
+        .iter()
+        .filter(fits)
+        .find(|listener| listener.id == from.listener)
+        .or_else(|| listeners.iter().find(fits))
+        .map_or(from.listener, |listener| listener.id);
+    let mut uri = Vec::with_capacity(64);
+    uri.extend_from_slice(b"sip:");
+    if !user.is_empty() {
+        uri.extend_from_slice(user);
+        uri.push(b'@');
+    }
+    uri.extend_from_slice(target.to_string().as_bytes());
+    Target {
+        uri: Bytes::from(uri),
+        routes: Vec::new(),
+        flow: Flow {
+            gate: from.gate,
+            boot: from.boot,
+            listener,
+            transport: Transport::Udp,
+            connection: 0,
+            remote: target,
+        },
+        registered: false,
+    }
+}
+
+/// Returns the address of record that a URI names. An IP address is no domain.
+pub(crate) fn address(uri: &Uri<'_>) -> Aor {
+    let domain = uri.host().filter(|host| host.ip().is_none());
+    let domain = domain.map(|host| Bytes::from(host.name().to_ascii_lowercase()));
+    let domain = domain.unwrap_or_default();
+    let user = uri.user_unescaped().unwrap_or_default();
+    Aor { user: Bytes::copy_from_slice(&user), domain }
+}

@@ -1,0 +1,146 @@
+//! The small language of the ladders.
+
+use std::time::Duration;
+
+use b2bua::{Config, Input, MediaEvent, Route};
+use failover::NodeId;
+
+use crate::world::World;
+
+/// Runs the steps of a ladder; returns it with what really happened.
+pub(crate) fn run(world: &mut World, script: &str) -> String {
+    let mut out = String::new();
+    for line in script.lines() {
+        if line.starts_with("  ") {
+            continue;
+        }
+        out += line;
+        out.push('\n');
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if world.rebuilds {
+            world.rebuild();
+        }
+        step(world, line);
+        for line in world.log.drain(..) {
+            out += &line;
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Does one step.
+pub(crate) fn step(world: &mut World, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match &words[..] {
+        ["phone", name, addr] => return world.add_phone(name, addr),
+        ["gateway", id] => return world.add_gateway(id.parse().unwrap()),
+        ["wait", ms] => return world.advance(Duration::from_millis(ms.parse().unwrap())),
+        [gateway, rest @ ..] if is_gateway(gateway) => return at_gateway(world, gateway, rest),
+        _ => {}
+    }
+    let [name, action @ ..] = &words[..] else { panic!("{line}") };
+    if *action == ["deaf"] {
+        world.deaf.insert((*name).to_owned());
+        return;
+    }
+    let phone = world.phones.get_mut(*name).unwrap_or_else(|| panic!("no phone: {line}"));
+    let from = phone.addr;
+    let text = match action {
+        ["registers"] => phone.register(600),
+        ["unregisters"] => phone.register(0),
+        ["calls", user] => phone.call(user, true),
+        ["calls", user, "without", "sdp"] => phone.call(user, false),
+        ["cancels"] => phone.cancel(),
+        ["cancels", "reinvite"] => phone.cancel_reinvite(),
+        ["acks"] => phone.ack(false),
+        ["acks", "with", "sdp"] => phone.ack(true),
+        ["repeats"] => phone.last.clone().unwrap(),
+        ["holds"] => {
+            phone.direction = "sendonly";
+            phone.invite(true, true)
+        }
+        ["resumes"] => {
+            phone.direction = "sendrecv";
+            phone.invite(true, true)
+        }
+        ["refreshes"] => phone.invite(true, false),
+        ["reinvites", "without", "sdp"] => phone.invite(false, false),
+        ["takes", codecs] => {
+            phone.codecs = Box::leak(codecs.replace(',', " ").into_boxed_str());
+            return;
+        }
+        ["turns", direction] => {
+            phone.direction = Box::leak((*direction).to_owned().into_boxed_str());
+            return;
+        }
+        ["reinvites"] => phone.invite(true, true),
+        ["says", method] => phone.say(method, None),
+        ["says", method, body] => phone.say(method, Some(body)),
+        ["answers", status] => phone.answer(status.parse().unwrap(), false, ""),
+        ["answers", status, "with", "sdp"] => phone.answer(status.parse().unwrap(), true, ""),
+        ["answers", status, "as", tag, "with", "sdp"] => {
+            let asked = phone.asked.clone().unwrap();
+            phone.answer_to(&asked, status.parse().unwrap(), true, "", Some(tag))
+        }
+        ["answers", status, "as", tag] => {
+            let asked = phone.asked.clone().unwrap();
+            phone.answer_to(&asked, status.parse().unwrap(), false, "", Some(tag))
+        }
+        ["answers", status, "after", seconds] => {
+            let extra = format!("Retry-After: {seconds}\r\n");
+            phone.answer(status.parse().unwrap(), false, &extra)
+        }
+        _ => panic!("no such step: {line}"),
+    };
+    world.send(from, &text);
+}
+
+fn is_gateway(word: &str) -> bool {
+    word.strip_prefix('g').is_some_and(|id| id.parse::<u16>().is_ok())
+}
+
+fn at_gateway(world: &mut World, name: &str, action: &[&str]) {
+    let id = NodeId(name[1..].parse().unwrap());
+    let gateway = world.gateways.get_mut(&id).unwrap();
+    let boot = gateway.boot;
+    let calls: Vec<_> = gateway.open.keys().copied().collect();
+    match action {
+        ["dies"] => {
+            gateway.alive = false;
+            gateway.open.clear();
+            world.input(Input::GatewayDead { gateway: id, boot });
+        }
+        ["returns"] => {
+            gateway.boot.0 += 1000;
+            gateway.alive = true;
+            gateway.taken.clear();
+        }
+        ["fills"] => gateway.full = true,
+        ["fails"] => {
+            for call in calls {
+                let event = MediaEvent::Failed { call, epoch: b2bua::Epoch(1), leg: 0 };
+                world.input(Input::Media { gateway: id, boot, event });
+            }
+        }
+        ["hears", "nothing"] => {
+            for call in calls {
+                let event = MediaEvent::Silent { call, epoch: b2bua::Epoch(1), leg: 0 };
+                world.input(Input::Media { gateway: id, boot, event });
+            }
+        }
+        _ => panic!("no such step: {name} {action:?}"),
+    }
+}
+
+/// A trunk route, for calls that no phone is registered for.
+pub(crate) fn config() -> Config {
+    let targets = vec!["192.0.2.21:5060".parse().unwrap(), "192.0.2.22:5060".parse().unwrap()];
+    Config {
+        routes: vec![Route { prefix: b"9".to_vec(), targets }],
+        ring: Duration::from_secs(60),
+        ..Config::default()
+    }
+}

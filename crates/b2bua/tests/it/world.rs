@@ -1,0 +1,282 @@
+//! A b2b with one gate, some mediagates and scripted phones around it, without any network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use b2bua::frame::{SipIn, SipOut};
+use b2bua::slot::SlotHash;
+use b2bua::{
+    B2b, Config, Detail, Epoch, Flow, Input, Listener, MediaCall, MediaCommand, NotPlaced, Output,
+    Place, Slot, Transport, Wanted,
+};
+use bytes::Bytes;
+use failover::{Boot, CallId, CallRecord, Clock, NodeId, UnixMs};
+
+use crate::phone::{Phone, Phones, Text};
+
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    start: Instant,
+    config: Config,
+    seed: u64,
+    pub(crate) b2b: B2b,
+    pub(crate) phones: Phones,
+    pub(crate) gateways: BTreeMap<NodeId, Gateway>,
+    /// What happened, line by line.
+    pub(crate) log: Vec<String>,
+    pub(crate) details: Vec<Detail>,
+    /// Messages on their way to phones, when they are not delivered at once.
+    pub(crate) rebuilds: bool,
+    pub(crate) record_len_max: usize,
+    /// Phones that hear nothing.
+    pub(crate) deaf: BTreeSet<String>,
+}
+
+pub(crate) struct Gateway {
+    pub(crate) boot: Boot,
+    pub(crate) ip: IpAddr,
+    pub(crate) alive: bool,
+    pub(crate) full: bool,
+    next_port: u16,
+    pub(crate) open: BTreeMap<CallId, MediaCall>,
+    pub(crate) taken: BTreeSet<u16>,
+}
+
+pub(crate) const GATE: &str = "192.0.2.100:5060";
+
+impl World {
+    pub(crate) fn new(config: Config) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
+        let now = Instant::now();
+        let mut world = Self {
+            now,
+            start: now,
+            b2b: B2b::new(config.clone(), NodeId(1), clock(now, now), 1),
+            config,
+            seed: 1,
+            phones: Phones::new(),
+            gateways: BTreeMap::new(),
+            log: Vec::new(),
+            details: Vec::new(),
+            rebuilds: false,
+            record_len_max: 0,
+            deaf: BTreeSet::new(),
+        };
+        world.introduce();
+        world
+    }
+
+    pub(crate) fn add_phone(&mut self, name: &str, addr: &str) {
+        let gate = GATE.parse().unwrap();
+        self.phones.insert(name.to_owned(), Phone::new(name, addr.parse().unwrap(), gate));
+    }
+
+    pub(crate) fn add_gateway(&mut self, id: u16) {
+        let gateway = Gateway {
+            boot: Boot(u64::from(id)),
+            ip: format!("203.0.113.{id}").parse().unwrap(),
+            alive: true,
+            full: false,
+            next_port: 20_000,
+            open: BTreeMap::new(),
+            taken: BTreeSet::new(),
+        };
+        self.gateways.insert(NodeId(id), gateway);
+    }
+
+    fn introduce(&mut self) {
+        for slot in 0..=255 {
+            self.b2b.handle_input(self.now, Input::Owned { slot: Slot(slot), epoch: Epoch(1) });
+        }
+        let listener =
+            Listener { id: 0, transport: Transport::Udp, advertise: GATE.parse().unwrap() };
+        let up = Input::GateUp { gate: NodeId(2), boot: Boot(5), listeners: vec![listener] };
+        self.b2b.handle_input(self.now, up);
+        self.drain();
+    }
+
+    /// Encodes every record and binding, drops the machine, and builds another one from the bytes.
+    pub(crate) fn rebuild(&mut self) {
+        let records: Vec<Bytes> = self.b2b.records().map(testkit::codec::encode).collect();
+        let bindings: Vec<_> =
+            self.b2b.bindings().map(|(aor, binding)| (aor.clone(), binding.clone())).collect();
+        let longest = records.iter().map(Bytes::len).max().unwrap_or(0);
+        self.record_len_max = self.record_len_max.max(longest);
+        self.seed += 1;
+        // A clock pair of another process: the same times, read at another moment.
+        let clock = clock(self.start, self.now);
+        self.b2b = B2b::new(self.config.clone(), NodeId(1), clock, self.seed);
+        self.introduce();
+        for (aor, binding) in bindings {
+            self.b2b.restore_binding(self.now, &aor, binding);
+        }
+        for record in records {
+            let record: CallRecord = testkit::codec::decode(&record).unwrap();
+            self.b2b.restore(self.now, record);
+            self.drain();
+        }
+    }
+
+    /// Lets a phone send something.
+    pub(crate) fn send(&mut self, from: SocketAddr, text: &str) {
+        let message = sip_core::Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
+        let slot = SlotHash::new(7).of_message(&message);
+        let flow = Flow {
+            gate: NodeId(2),
+            boot: Boot(5),
+            listener: 0,
+            transport: Transport::Udp,
+            connection: 0,
+            remote: from,
+        };
+        let input = Input::Sip(SipIn { slot, hops: 0, flow, bytes: message.bytes().clone() });
+        self.input(input);
+    }
+
+    pub(crate) fn input(&mut self, input: Input) {
+        self.b2b.handle_input(self.now, input);
+        self.drain();
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(at) = self.b2b.poll_timeout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.b2b.handle_timeout(self.now);
+            assert!(
+                self.b2b.poll_timeout().is_none_or(|at| self.now < at),
+                "a handled timeout is due again"
+            );
+            self.drain();
+        }
+        self.now = end;
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.b2b.poll_output() {
+            match output {
+                Output::Sip(sip) => self.deliver(&sip),
+                Output::Place { call, wanted } => {
+                    let answer = self.place(call, wanted);
+                    self.b2b.handle_input(self.now, answer);
+                }
+                Output::Media { gateway, boot, command } => self.command(gateway, boot, command),
+                Output::Freed(place) => {
+                    let gateway = self.gateways.get_mut(&place.gateway).unwrap();
+                    if gateway.boot == place.boot {
+                        for port in place.ports {
+                            assert!(gateway.taken.remove(&port), "{port} was not taken");
+                        }
+                    }
+                }
+                Output::Detail(detail) => {
+                    self.log.push(format!("  detail {:?} moves={}", detail.cause, detail.moves));
+                    self.details.push(*detail);
+                }
+                Output::Event(_) => {}
+            }
+        }
+    }
+
+    fn place(&mut self, call: CallId, wanted: Wanted) -> Input {
+        let living: Vec<NodeId> = self
+            .gateways
+            .iter()
+            .filter(|(_, gateway)| gateway.alive && !gateway.full)
+            .map(|(id, _)| *id)
+            .collect();
+        let (holder, standby) = match wanted {
+            Wanted::Both => (living.first().copied(), living.get(1).copied()),
+            Wanted::Standby { holder } => (None, living.into_iter().find(|id| *id != holder)),
+        };
+        if holder.is_none() && standby.is_none() {
+            return Input::NotPlaced { call, why: NotPlaced::NoGateway };
+        }
+        let holder = holder.map(|id| self.take(id));
+        let standby = standby.map(|id| self.take(id));
+        Input::Placed { call, holder, standby }
+    }
+
+    fn take(&mut self, id: NodeId) -> Place {
+        let gateway = self.gateways.get_mut(&id).unwrap();
+        let ports = [gateway.next_port, gateway.next_port + 2];
+        gateway.next_port += 4;
+        gateway.taken.extend(ports);
+        Place { gateway: id, boot: gateway.boot, address: gateway.ip, ports }
+    }
+
+    fn command(&mut self, id: NodeId, boot: Boot, command: MediaCommand) {
+        let gateway = self.gateways.get_mut(&id).unwrap();
+        let (word, call) = match command {
+            MediaCommand::Open(call) => ("open", call),
+            MediaCommand::Update(call) => ("update", call),
+            MediaCommand::Close { call, .. } => {
+                self.log.push(format!("  g{id} close"));
+                if gateway.boot == boot {
+                    gateway.open.remove(&call);
+                }
+                return;
+            }
+        };
+        let legs: Vec<String> = call
+            .legs
+            .iter()
+            .map(|leg| {
+                let remote = leg.remote.map_or("?".to_owned(), |remote| remote.to_string());
+                let held = if leg.held { " held" } else { "" };
+                format!("{}->{remote}{held}", leg.port)
+            })
+            .collect();
+        self.log.push(format!("  g{id} {word} {}", legs.join(" ")));
+        if gateway.boot == boot && gateway.alive {
+            for leg in &call.legs {
+                assert!(gateway.taken.contains(&leg.port), "{} is not taken", leg.port);
+            }
+            gateway.open.insert(call.call, *call);
+        }
+    }
+
+    fn deliver(&mut self, sip: &SipOut) {
+        assert_eq!(sip.epoch, Epoch(1));
+        let text = Text(String::from_utf8(sip.bytes.to_vec()).unwrap());
+        let Some(phone) =
+            self.phones.values_mut().find(|phone| phone.addr == sip.flow.remote)
+        else {
+            self.log.push(format!("  {} < {}", sip.flow.remote, summary(&text)));
+            return;
+        };
+        if self.deaf.contains(&phone.name) {
+            return;
+        }
+        let name = phone.name.clone();
+        let is_new = phone.hear(text.clone());
+        let again = if is_new { "" } else { " again" };
+        self.log.push(format!("  {name} < {}{again}", summary(&text)));
+    }
+}
+
+/// One line of a message: what phones can tell apart, but for numbers that may have gaps.
+pub(crate) fn summary(text: &Text) -> String {
+    let mut line = match text.is_request() {
+        true => text.method().to_owned(),
+        false => format!("{} {}", text.status(), text.method()),
+    };
+    if !text.header("Retry-After").is_empty() {
+        line += " retry-after";
+    }
+    if !text.body().is_empty() && text.header("Content-Type") == "application/sdp" {
+        let port = text.sdp("m=audio ").split(' ').next().unwrap_or_default().to_owned();
+        let formats = text.sdp("m=audio ").split(' ').skip(2).collect::<Vec<_>>().join(",");
+        let ip = text.sdp("c=IN IP4 ");
+        line += &format!(" v{} {ip}:{port} {formats} {}", text.version(), text.direction());
+    }
+    line
+}
+
+fn clock(start: Instant, at: Instant) -> Clock {
+    let ms = u64::try_from((at - start).as_millis()).unwrap();
+    let rest = (at - start) - Duration::from_millis(ms);
+    Clock { instant: at - rest, unix_ms: UnixMs(1_700_000_000_000 + ms) }
+}
