@@ -12,6 +12,7 @@ fn every_ladder_happens_as_written() {
         let happened = script::run(&mut World::new(script::config()), &text);
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, &happened).unwrap();
+            continue;
         }
         assert_eq!(happened, text, "{}", path.display());
     }
