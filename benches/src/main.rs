@@ -6,6 +6,7 @@
     reason = "figures of a benchmark are rounded when shown"
 )]
 
+mod allocations;
 mod audio;
 mod calls;
 mod child;
@@ -17,7 +18,6 @@ mod ours;
 mod overload;
 mod peers;
 mod procfs;
-mod programs;
 mod relay;
 mod report;
 mod sipp;
@@ -38,7 +38,7 @@ enum Args {
     Deal(dealer::Args),
     /// A media gateway; started by `relay` and `calls`.
     #[command(hide = true)]
-    Mediagate(programs::MediagateArgs),
+    Mediagate(ours::Args),
     /// The bare forwarder; started by `relay`.
     #[command(hide = true)]
     Forward(forward::Args),
@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         Args::Calls(args) => calls::run(&args),
         Args::Relay(args) => relay::run(&args),
         Args::Deal(args) => dealer::run(&args),
-        Args::Mediagate(args) => programs::mediagate(&args),
+        Args::Mediagate(args) => mediagate::serve(&args.config),
         Args::Forward(args) => forward::run(&args),
     }
 }

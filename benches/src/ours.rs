@@ -1,7 +1,7 @@
 //! Our own programs, as processes of their own.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,6 +17,14 @@ pub(crate) const GATEWAY: u16 = 31;
 const RM: Ipv4Addr = loopback(2, 1);
 const B2B: Ipv4Addr = loopback(2, 4);
 const MEDIA: Ipv4Addr = loopback(2, 5);
+
+/// What to be.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file.
+    #[arg(long)]
+    pub(crate) config: PathBuf,
+}
 
 /// How the roles are spread over processes, beside one media gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -34,11 +42,27 @@ pub(crate) fn mediagate(
     link: SocketAddrV4,
     core: Option<usize>,
 ) -> anyhow::Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("mediagate").arg("--address").arg(link.ip().to_string());
-    let mut child = Child::start("mediagate", &mut command, folder, core)?;
-    child.check()?;
-    Ok(child)
+    let ip = link.ip();
+    let config = format!(
+        r#"
+[node]
+id = {GATEWAY}
+host = "media"
+address = "{ip}"
+[links]
+listen = "{link}"
+plaintext = true
+[log]
+level = "info"
+[beat]
+listen = "{ip}:7231"
+[media]
+listen = "{ip}"
+ports = "10000-32767"
+workers = 1
+"#
+    );
+    start("mediagate", "mediagate", &config, folder, core)
 }
 
 /// Starts all roles and a gateway, which stands last; every call goes on to `callee`.
@@ -56,7 +80,7 @@ pub(crate) fn system(
         Layout::One => {
             let roles = r#""gate", "b2b", "controller""#;
             let config = node(1, RM, roles) + &listener() + &route(callee) + &gateway();
-            processes.push(start("rm", "holdline-rm", &config, folder, core)?);
+            processes.push(start("rm", "rm", &config, folder, core)?);
         }
         Layout::Three => {
             let b2b = node(2, B2B, r#""b2b", "controller""#)
@@ -65,8 +89,8 @@ pub(crate) fn system(
                 + &gateway();
             let gate =
                 node(1, RM, r#""gate""#) + &listener() + &peer(2, r#""b2b", "controller""#, B2B);
-            processes.push(start("gate", "holdline-rm", &gate, folder, core)?);
-            processes.push(start("b2b", "holdline-rm", &b2b, folder, core)?);
+            processes.push(start("gate", "rm", &gate, folder, core)?);
+            processes.push(start("b2b", "rm", &b2b, folder, core)?);
         }
     }
     processes.push(media);
@@ -113,7 +137,7 @@ fn route(callee: SocketAddrV4) -> String {
     format!("[[route]]\nprefix = \"\"\ntargets = [\"{callee}\"]\n")
 }
 
-/// Starts one of our programs, which stands beside this one.
+/// Starts this program again as one of ours, so that one command measures them.
 fn start(
     name: &'static str,
     program: &str,
@@ -123,9 +147,9 @@ fn start(
 ) -> anyhow::Result<Child> {
     let path = folder.join(format!("{name}.toml"));
     std::fs::write(&path, config)?;
-    let program = std::env::current_exe()?.with_file_name(program);
-    let mut child =
-        Child::start(name, Command::new(program).arg("--config").arg(path), folder, core)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(program).arg("--config").arg(path);
+    let mut child = Child::start(name, &mut command, folder, core)?;
     child.check()?;
     Ok(child)
 }
