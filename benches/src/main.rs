@@ -20,6 +20,7 @@ mod peers;
 mod procfs;
 mod relay;
 mod report;
+mod sip_transactions;
 mod sipp;
 
 use anyhow::Context as _;
@@ -33,6 +34,8 @@ enum Args {
     Calls(calls::Args),
     /// Audio through our media gateway, rtpengine and a bare forwarder.
     Relay(relay::Args),
+    /// Calls through the transaction machines of `sip-core`.
+    SipTransactions(sip_transactions::Args),
     /// Holds calls open at a media gateway; started by `relay`.
     #[command(hide = true)]
     Deal(dealer::Args),
@@ -48,6 +51,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse() {
         Args::Calls(args) => calls::run(&args),
         Args::Relay(args) => relay::run(&args),
+        Args::SipTransactions(args) => sip_transactions::run(&args),
         Args::Deal(args) => dealer::run(&args),
         Args::Mediagate(args) => mediagate::serve(&args.config),
         Args::Forward(args) => forward::run(&args),
