@@ -20,8 +20,9 @@ use crate::survive::stage::{NEW_CALL_EVERY, Seen, Stage, callee_of, is_kept_phon
 
 /// How long each outage is watched.
 const WATCHED: Duration = Duration::from_secs(3);
-/// How long a returned process gets to be taken in again.
-const RETURN: Duration = Duration::from_secs(2);
+/// How long a returned process gets to be taken in again. The ports of a new
+/// mediagate rest for 2 s.
+const RETURN: Duration = Duration::from_secs(3);
 /// How long busy processes run.
 const HOGGED: Duration = Duration::from_secs(60);
 /// A measure is void if the phones' own ticks came later than this.
@@ -85,6 +86,9 @@ pub(crate) fn run(
     if let Some(count) = args.hogs {
         let outage = show.hogs(count)?;
         report.hogs = Some(outage);
+    }
+    if report.is_met() {
+        show.servers.forget_logs();
     }
     Ok(())
 }

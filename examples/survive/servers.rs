@@ -157,11 +157,7 @@ impl Server {
 
     fn as_peer(self) -> String {
         let (id, role, link) = (self.id(), self.role().name(), self.link());
-        let mut text = format!("\n[[peer]]\nid = {id}\nroles = [\"{role}\"]\nlink = \"{link}\"\n");
-        if self.is_mediagate() {
-            let _ = writeln!(text, "beat = \"{}\"", self.beat());
-        }
-        text
+        format!("\n[[peer]]\nid = {id}\nroles = [\"{role}\"]\nlink = \"{link}\"\n")
     }
 }
 
@@ -191,6 +187,12 @@ impl Servers {
     /// Returns where the logs and configuration files are.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Removes logs and configuration files: everything went well.
+    pub(crate) fn forget_logs(&self) {
+        // What is left behind is in the way of nobody.
+        let _ = fs::remove_dir_all(&self.dir);
     }
 
     /// Starts a process anew in the place of one that has died.
@@ -243,8 +245,14 @@ impl Servers {
     pub(crate) fn is_realtime(&self) -> bool {
         let judges = [Server::B2b, Server::Controller, Server::Mediagate, Server::StandbyMediagate];
         judges.into_iter().all(|server| {
-            get(server.http(), "/metrics")
-                .is_ok_and(|text| text.lines().any(|line| line == "driver_realtime 1"))
+            get(server.http(), "/metrics").is_ok_and(|text| {
+                let mut classes = text.lines().filter_map(|line| {
+                    let (name, value) = line.rsplit_once(' ')?;
+                    let name = name.split('{').next()?;
+                    matches!(name, "driver_realtime" | "mediagate_worker_realtime").then_some(value)
+                });
+                classes.all(|value| value == "1")
+            })
         })
     }
 
