@@ -112,6 +112,9 @@ pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>),
     if let Some(offset) = bare.or_else(|| bare_line_feed(&bytes[..first.end], 0)) {
         return Err(error(ParseErrorKind::StartLine, offset));
     }
+    if !first.has_break {
+        return Err(error(ParseErrorKind::StartLine, first.end));
+    }
     let start = start_line(bytes, first.end, &mut checks)
         .ok_or_else(|| error(ParseErrorKind::StartLine, 0))?;
     let mut head =

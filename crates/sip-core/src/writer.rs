@@ -142,12 +142,12 @@ pub(crate) fn write_header(out: &mut Vec<u8>, name: Name<'_>, value: &[u8]) {
     write_line(out, value);
 }
 
-/// Writes the rest of a line and its break; folds become spaces.
+/// Writes the rest of a line and its break; folds and NUL become spaces.
 pub(crate) fn write_line(out: &mut Vec<u8>, value: &[u8]) {
     let start = out.len();
-    out.extend_from_slice(lex::trim(value));
+    out.extend_from_slice(&lex::unfold(lex::trim(value)));
     for byte in &mut out[start..] {
-        if matches!(*byte, b'\r' | b'\n' | 0) {
+        if *byte == 0 {
             *byte = b' ';
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Direction, Line, Sdp, attribute, word};
+use super::{Direction, Line, Media, Sdp, attribute, word};
 use crate::splice::Splices;
 
 /// Changes single lines of a description. Media are counted from 0; a call for
@@ -61,20 +61,23 @@ impl<'s, 'a> Edit<'s, 'a> {
     }
 
     /// Replaces the address in every `c=` line, above and in the media, and
-    /// drops TTLs. Adds one above the media when there is none at all.
+    /// drops TTLs. Adds one above the media when some medium has none.
     pub fn all_connections(&mut self, ip: IpAddr) {
-        let mut has_any = false;
-        for line in self.sdp.lines.iter().filter(|line| line.kind == b'c') {
-            has_any = true;
+        let is_connection = |line: &&Line| line.kind == b'c';
+        for line in self.sdp.lines.iter().filter(is_connection) {
             self.set_value(*line, &connection(ip));
         }
-        if !has_any {
-            let session = self.sdp.session();
-            // RFC 8866 §5 puts it behind v, o, s, i, u, e and p.
-            let is_before = |line: &&Line| b"vosiuep".contains(&line.kind);
-            let at = session.iter().take_while(is_before).last().map_or(0, |line| line.next);
-            self.insert(at, b"c=", &connection(ip));
+        let session = self.sdp.session();
+        let is_covered = |media: Media<'_, '_>| media.lines().iter().any(|line| line.kind == b'c');
+        if session.iter().any(|line| line.kind == b'c')
+            || (0 < self.sdp.media_len() && self.sdp.media().all(is_covered))
+        {
+            return;
         }
+        // RFC 8866 §5 puts it behind v, o, s, i, u, e and p.
+        let is_before = |line: &&Line| b"vosiuep".contains(&line.kind);
+        let at = session.iter().take_while(is_before).last().map_or(0, |line| line.next);
+        self.insert(at, b"c=", &connection(ip));
     }
 
     /// Sets the address of one medium. One that relied on the `c=` line above
@@ -225,10 +228,11 @@ impl<'s, 'a> Edit<'s, 'a> {
         let needs_break = at == self.sdp.text.len()
             && !self.sdp.text.ends_with(b"\n")
             && !self.splices.removes_up_to(at);
+        let half_break = self.sdp.text.ends_with(b"\r");
         self.splices.insert(at, |out| {
             if needs_break {
                 // The new last line then has none either.
-                out.extend_from_slice(end);
+                out.extend_from_slice(if half_break { b"\n" } else { end });
                 write_line(out, kind, value, b"");
             } else {
                 write_line(out, kind, value, end);
@@ -243,7 +247,7 @@ impl<'s, 'a> Edit<'s, 'a> {
     /// The way this description ends its lines.
     fn first_break(&self) -> &'a [u8] {
         match self.sdp.lines.first().map(|line| self.line_break(*line)) {
-            Some(found) if !found.is_empty() => found,
+            Some(found) if found.ends_with(b"\n") => found,
             _ => b"\r\n",
         }
     }

@@ -2,8 +2,11 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod checks;
 mod ladders;
 mod losses;
+mod properties;
 mod rfc4475;
 mod rfc5118;
 mod sample;
+mod wild;
