@@ -1,14 +1,19 @@
 //! Phones' audio: sends RTP through a relay at a steady pace and counts what comes back.
+//!
+//! Nobody sleeps on the phones' sockets and no epoll watches them: on loopback
+//! the sender pays for waking its receiver, which no relay pays on a network.
+//! A phone looks for packets when it sends, each 20 ms; how long a packet took
+//! is told by the kernel's own stamp.
 
 use std::net::{SocketAddrV4, UdpSocket};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
@@ -117,56 +122,53 @@ impl Audio {
 
 struct Generator {
     sockets: Vec<UdpSocket>,
-    epoll: Epoll,
     tallies: Vec<Tally>,
     packet: [u8; PACKET_LEN],
 }
 
 impl Generator {
     fn new(phones: &[Phone]) -> anyhow::Result<Self> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut sockets = Vec::new();
         for phone in phones {
             let socket = bind(phone.own)?;
             socket.connect(phone.relay)?;
             setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, u64::try_from(sockets.len())?);
-            epoll.add(socket.as_fd(), event)?;
             sockets.push(socket);
         }
         let mut packet = [0xd5; PACKET_LEN];
         packet[..2].copy_from_slice(&[0x80, 0]);
-        Ok(Self { sockets, epoll, tallies: vec![Tally::default(); PHASES], packet })
+        Ok(Self { sockets, tallies: vec![Tally::default(); PHASES], packet })
     }
 
     fn run(mut self, phase: &AtomicUsize, stopped: &AtomicBool) -> anyhow::Result<Vec<Tally>> {
         let start = Instant::now();
-        let per_second = RATE * u64::try_from(self.sockets.len())?;
+        let phones = self.sockets.len() as u64;
+        let per_second = RATE * phones;
         let mut sent = 0;
         while !stopped.load(Ordering::Relaxed) {
             let phase = phase.load(Ordering::Relaxed).min(PHASES - 1);
             let elapsed = start.elapsed();
             let due = u64::try_from(elapsed.as_micros())? * per_second / 1_000_000;
-            while sent < due {
-                let at = Duration::from_micros(sent * 1_000_000 / per_second);
-                self.send(sent, phase, start.elapsed().saturating_sub(at));
-                sent += 1;
-            }
-            if self.receive()? == 0 {
+            if due <= sent {
                 std::thread::sleep(Duration::from_micros(200));
             }
+            while sent < due {
+                let at = Duration::from_micros(sent * 1_000_000 / per_second);
+                let phone = (sent % phones) as usize;
+                self.receive(phone)?;
+                self.send(phone, sent / phones, phase, start.elapsed().saturating_sub(at));
+                sent += 1;
+            }
         }
-        let end = Instant::now() + Duration::from_millis(300);
-        while Instant::now() < end {
-            self.receive()?;
+        std::thread::sleep(Duration::from_millis(300));
+        for phone in 0..self.sockets.len() {
+            self.receive(phone)?;
         }
         Ok(self.tallies)
     }
 
-    /// Sends packet number `number` of all, each phone in its turn.
-    fn send(&mut self, number: u64, phase: usize, late: Duration) {
-        let phones = self.sockets.len() as u64;
-        let (tick, phone) = (number / phones, number % phones);
+    /// Sends packet number `tick` of a phone.
+    fn send(&mut self, phone: usize, tick: u64, phase: usize, late: Duration) {
         let sequence = (tick % 0x1_0000) as u16;
         let timestamp = (tick * 160 % 0x1_0000_0000) as u32;
         self.packet[2..4].copy_from_slice(&sequence.to_be_bytes());
@@ -177,39 +179,38 @@ impl Generator {
         let tally = &mut self.tallies[phase];
         tally.late += u64::from(Duration::from_millis(5) < late);
         // A refused packet (the relay is gone) is a lost one.
-        let _ = self.sockets[phone as usize].send(&self.packet);
+        let _ = self.sockets[phone].send(&self.packet);
         tally.sent += 1;
     }
 
-    fn receive(&mut self) -> anyhow::Result<usize> {
-        let mut events = [EpollEvent::empty(); 256];
-        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO)?;
+    /// Takes in all that waits for a phone.
+    fn receive(&mut self, phone: usize) -> anyhow::Result<()> {
+        let socket = self.sockets[phone].as_raw_fd();
         let mut buffer = [0; 2048];
         let mut control = nix::cmsg_space!(TimeSpec);
-        for event in &events[..count] {
-            let socket = &self.sockets[usize::try_from(event.data())?];
+        loop {
             let mut parts = [std::io::IoSliceMut::new(&mut buffer)];
             let flags = MsgFlags::MSG_DONTWAIT;
-            let Ok(message) =
-                recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)
-            else {
-                continue;
+            let message = match recvmsg::<()>(socket, &mut parts, Some(&mut control), flags) {
+                Ok(message) => message,
+                // The relay closed its port; that is counted as loss.
+                Err(Errno::ECONNREFUSED) => continue,
+                Err(_) => return Ok(()),
             };
             let len = message.bytes;
             let arrived = message.cmsgs().context("a timestamp that was cut")?.find_map(|part| {
                 let ControlMessageOwned::ScmTimestampns(time) = part else { return None };
                 Some(Duration::from(time).as_nanos() as u64)
             });
-            if len == PACKET_LEN && usize::from(buffer[PHASE]) < PHASES {
-                let tally = &mut self.tallies[usize::from(buffer[PHASE])];
-                let sent: [u8; 8] = buffer[STAMP].try_into()?;
-                let took =
-                    arrived.unwrap_or_else(wall_clock).saturating_sub(u64::from_be_bytes(sent));
-                tally.received += 1;
-                tally.latencies[((took / STEP) as usize).min(STEPS - 1)] += 1;
+            if len != PACKET_LEN || PHASES <= usize::from(buffer[PHASE]) {
+                continue;
             }
+            let sent: [u8; 8] = buffer[STAMP].try_into()?;
+            let took = arrived.unwrap_or_else(wall_clock).saturating_sub(u64::from_be_bytes(sent));
+            let tally = &mut self.tallies[usize::from(buffer[PHASE])];
+            tally.received += 1;
+            tally.latencies[((took / STEP) as usize).min(STEPS - 1)] += 1;
         }
-        Ok(count)
     }
 }
 

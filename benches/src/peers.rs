@@ -1,11 +1,13 @@
 //! The programs we are measured against, installed by the machine's packager.
 
+use std::fs::File;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::child::Child;
 use crate::forward::loopback;
@@ -102,15 +104,21 @@ pub(crate) fn wait_for_sip(address: SocketAddrV4) -> anyhow::Result<()> {
 pub(crate) struct Scratch {
     path: PathBuf,
     keep: bool,
+    /// Held so that no other run measures, or takes our addresses, at the same time.
+    _alone: Flock<File>,
 }
 
 impl Scratch {
-    /// Makes an empty folder.
+    /// Waits until no other run measures on this machine; makes an empty folder.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("holdline-benches-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self { path, keep: false })
+        let lock = File::create(std::env::temp_dir().join("holdline-benches.lock"))?;
+        let alone = Flock::lock(lock, FlockArg::LockExclusive)
+            .map_err(|(_, error)| error)
+            .context("cannot wait for other runs")?;
+        Ok(Self { path, keep: false, _alone: alone })
     }
 
     /// Returns where it is.
