@@ -16,7 +16,7 @@ use serde::Serialize;
 use sip_core::transactions::{Config, Input, Output, ServerKey, Transactions};
 use sip_core::{Message, Name, Writer};
 
-use crate::procfs;
+use crate::allocations;
 use crate::report::{self, Table, Target, number};
 
 /// Options of this measurement.
@@ -40,8 +40,17 @@ struct Row {
     /// Less what the messages alone take.
     microseconds_per_transaction: f64,
     transactions_per_second: f64,
-    /// Of the largest size alone: the others fit into memory freed before.
-    bytes_per_transaction: Option<f64>,
+    allocations_per_call: f64,
+    /// Nearly all of them have their final answer.
+    bytes_per_transaction: f64,
+}
+
+/// A pair of layers and what was measured of it.
+struct Size {
+    pair: Pair,
+    bytes: f64,
+    allocations: f64,
+    spent: Duration,
 }
 
 #[derive(Debug, Serialize)]
@@ -50,6 +59,7 @@ struct Report {
     calls: u64,
     rounds: u32,
     microseconds_of_messages_per_call: f64,
+    allocations_of_messages_per_call: f64,
     rows: Vec<Row>,
     bytes_per_open_client_invite: f64,
     bytes_per_open_server_invite: f64,
@@ -59,19 +69,19 @@ struct Report {
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let templates = Templates::new();
-    // Before anything was freed, so that the memory counted is new.
     let (client_bytes, server_bytes) = open_invites(&templates);
-    let mut pairs: Vec<(Pair, Duration)> = Vec::new();
-    let mut before = 0;
+    let mut sizes: Vec<Size> = Vec::new();
     for live in LIVE {
         report::progress(format_args!("filling {live} transactions"));
-        before = memory();
         let mut pair = Pair::new(live);
-        pair.play(&templates, live / 2);
-        pairs.push((pair, Duration::ZERO));
+        let ((), grown) = allocations::count(|| pair.play(&templates, live / 2));
+        let bytes = grown.bytes as f64 / pair.live() as f64;
+        let ((), more) = allocations::count(|| pair.play(&templates, COUNTED));
+        let allocations = more.calls as f64 / COUNTED as f64;
+        sizes.push(Size { pair, bytes, allocations, spent: Duration::ZERO });
     }
-    let largest = &pairs[pairs.len() - 1].0;
-    let bytes = memory().saturating_sub(before) as f64 / largest.live() as f64;
+    let ((), alone) =
+        allocations::count(|| (0..COUNTED).for_each(|n| templates.write_and_parse(n)));
     let mut messages = Duration::ZERO;
     for round in 0..args.rounds {
         report::progress(format_args!("round {}", round + 1));
@@ -80,34 +90,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             templates.write_and_parse(n);
         }
         messages += cpu()? - start;
-        for (pair, spent) in &mut pairs {
+        for size in &mut sizes {
             let start = cpu()?;
-            pair.play(&templates, args.calls);
-            *spent += cpu()? - start;
+            size.pair.play(&templates, args.calls);
+            size.spent += cpu()? - start;
         }
     }
     let calls = args.calls as f64 * f64::from(args.rounds);
     let messages = micros(messages) / calls;
-    let row = |(pair, spent): &(Pair, Duration)| {
-        let per_call = micros(*spent) / calls;
+    let row = |size: &Size| {
+        let per_call = micros(size.spent) / calls;
         Row {
-            live_transactions: pair.live(),
+            live_transactions: size.pair.live(),
             microseconds_per_call: per_call,
             microseconds_per_transaction: (per_call - messages) / TRANSACTIONS_PER_CALL,
             transactions_per_second: TRANSACTIONS_PER_CALL * 1e6 / per_call,
-            bytes_per_transaction: None,
+            allocations_per_call: size.allocations,
+            bytes_per_transaction: size.bytes,
         }
     };
-    let mut rows: Vec<Row> = pairs.iter().map(row).collect();
-    if let Some(largest) = rows.last_mut() {
-        largest.bytes_per_transaction = Some(bytes);
-    }
+    let rows: Vec<Row> = sizes.iter().map(row).collect();
     let targets = targets(&rows, client_bytes, server_bytes);
     let report = Report {
         how: "processor time of one thread; transactions count on both sides",
         calls: args.calls,
         rounds: args.rounds,
         microseconds_of_messages_per_call: messages,
+        allocations_of_messages_per_call: alone.calls as f64 / COUNTED as f64,
         rows,
         bytes_per_open_client_invite: client_bytes,
         bytes_per_open_server_invite: server_bytes,
@@ -121,7 +130,7 @@ fn targets(rows: &[Row], client_bytes: f64, server_bytes: f64) -> Vec<Target> {
     let ratio = many.microseconds_per_call / few.microseconds_per_call;
     vec![
         Target::at_most("cost of a call at 1,000,000 live / at 1,000", 2.0, Some(ratio)),
-        Target::at_most("bytes per finished transaction", 1500.0, many.bytes_per_transaction),
+        Target::at_most("bytes per finished transaction", 1500.0, Some(many.bytes_per_transaction)),
         Target::at_most("bytes per open client INVITE", 4096.0, Some(client_bytes)),
         Target::at_most("bytes per open server INVITE", 4096.0, Some(server_bytes)),
     ]
@@ -130,10 +139,19 @@ fn targets(rows: &[Row], client_bytes: f64, server_bytes: f64) -> Vec<Target> {
 fn tables(report: &Report) -> Vec<Table> {
     let mut table = Table::new(
         format!(
-            "INVITE–200–ACK–BYE–200 through both sides' machines; writing and parsing alone {} µs a call",
-            number(Some(report.microseconds_of_messages_per_call), 2)
+            "INVITE–200–ACK–BYE–200 through both sides' machines; \
+             writing and parsing alone: {} µs and {} allocations a call",
+            number(Some(report.microseconds_of_messages_per_call), 2),
+            number(Some(report.allocations_of_messages_per_call), 1)
         ),
-        &["live transactions", "µs/call", "µs/transaction", "transactions/s", "bytes each"],
+        &[
+            "live transactions",
+            "µs/call",
+            "µs/transaction",
+            "transactions/s",
+            "allocs/call",
+            "bytes each",
+        ],
     );
     for row in &report.rows {
         table.row(vec![
@@ -141,7 +159,8 @@ fn tables(report: &Report) -> Vec<Table> {
             number(Some(row.microseconds_per_call), 2),
             number(Some(row.microseconds_per_transaction), 2),
             number(Some(row.transactions_per_second), 0),
-            number(row.bytes_per_transaction, 0),
+            number(Some(row.allocations_per_call), 1),
+            number(Some(row.bytes_per_transaction), 0),
         ]);
     }
     vec![table, report::targets(&report.targets)]
@@ -150,21 +169,19 @@ fn tables(report: &Report) -> Vec<Table> {
 /// How many bytes an open INVITE takes on either side, message included.
 fn open_invites(templates: &Templates) -> (f64, f64) {
     let mut pair = Pair::new(1_000_000);
-    let start = memory();
-    for n in 0..OPEN {
-        let invite = templates.invite.fill(n);
-        pair.caller.request(pair.now, n, false, &invite).expect("its branch is new");
-        drain(&mut pair.caller);
-    }
-    let middle = memory();
-    for n in 0..OPEN {
-        let message = templates.invite.fill(n);
-        let input = Input::Message { flow: n, reliable: false, message };
-        pair.callee.handle_input(pair.now, input);
-        drain(&mut pair.callee);
-    }
-    let bytes = |from: u64, to: u64| to.saturating_sub(from) as f64 / OPEN as f64;
-    (bytes(start, middle), bytes(middle, memory()))
+    let ((), at_caller) = allocations::count(|| {
+        for n in 0..OPEN {
+            let invite = templates.invite.fill(n);
+            pair.caller.request(pair.now, n, false, &invite).expect("its branch is new");
+            drain(&mut pair.caller);
+        }
+    });
+    let ((), at_callee) = allocations::count(|| {
+        for n in 0..OPEN {
+            hear(&mut pair.callee, pair.now, n, templates.invite.fill(n));
+        }
+    });
+    (at_caller.bytes as f64 / OPEN as f64, at_callee.bytes as f64 / OPEN as f64)
 }
 
 /// A caller's layer and a callee's.
@@ -360,10 +377,6 @@ fn cpu() -> anyhow::Result<Duration> {
     Ok(Duration::from_micros(u64::try_from(micros)?))
 }
 
-fn memory() -> u64 {
-    procfs::memory(&[std::process::id()])
-}
-
 fn micros(span: Duration) -> f64 {
     span.as_secs_f64() * 1e6
 }
@@ -372,6 +385,8 @@ fn micros(span: Duration) -> f64 {
 const LIVE: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const TRANSACTIONS_PER_CALL: f64 = 4.0;
 const OPEN: u64 = 100_000;
+/// Calls over which allocations are counted.
+const COUNTED: u64 = 1000;
 /// Stands where a call's number goes.
 const NUMBER: &str = "000000000000";
 
