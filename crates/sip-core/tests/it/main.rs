@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod checks;
+mod corpus;
 mod ladders;
 mod losses;
 mod properties;
