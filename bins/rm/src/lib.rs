@@ -1,1 +1,39 @@
 //! The node and the configuration of `holdline-rm`.
+
+mod b2b_role;
+mod beats;
+mod config;
+mod figures;
+pub mod frames;
+mod mediagates;
+mod node;
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+
+pub use config::{Config, ListenerConfig, Peer, PeerRoles, Roles};
+pub use node::Rm;
+
+/// Runs the process that the file describes, until it is told to end.
+///
+/// # Errors
+/// Everything that is wrong in the file, or why the process cannot run or go on.
+pub fn serve(file: &Path) -> anyhow::Result<()> {
+    let config = load(file)?;
+    driver::logging(&config.log);
+    Ok(driver::run(&config.run(), |start| Rm::new(&config, &start))?)
+}
+
+/// Says everything that is wrong in the file.
+///
+/// # Errors
+/// Everything that is wrong in the file.
+pub fn check(file: &Path) -> anyhow::Result<()> {
+    load(file).map(|_| ())
+}
+
+fn load(file: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    Config::parse(&text).map_err(|faults| anyhow!("{}:\n{faults}", file.display()))
+}

@@ -1,0 +1,186 @@
+//! What an operator decides about one process of `holdline-rm`.
+
+mod file;
+
+use std::net::{IpAddr, SocketAddr};
+
+use b2bua::gate::{Limits, Network};
+use b2bua::slot::SlotHash;
+use b2bua::{Listener, Transport};
+use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig};
+use failover::{Boot, NodeId};
+
+/// The configuration of one process, whether it comes from a file or from a program that holds an
+/// [`Rm`](crate::Rm).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Unique in the segment.
+    pub node: NodeId,
+    /// What dies together with this process: a call's media should not be where its signalling is.
+    pub host: String,
+    /// Every socket that this process opens towards other nodes is bound to this address.
+    pub address: IpAddr,
+    /// Whether to try for a real-time class.
+    pub realtime: bool,
+    /// What this process does.
+    pub roles: Roles,
+    /// Where other nodes dial this one.
+    pub links: Option<SocketAddr>,
+    /// Allows links without TLS, between loopback addresses only.
+    pub plaintext: bool,
+    /// Where `/healthz` and `/metrics` are served.
+    pub http: Option<SocketAddr>,
+    /// What is logged.
+    pub log: LogConfig,
+    /// Every other node that this one talks to.
+    pub peers: Vec<Peer>,
+    /// Key of the hash that finds the slot of a message without a tag of ours; the same at every node
+    /// of the segment.
+    pub slot_key: u64,
+    /// The role gate: its sockets towards phones and trunks.
+    pub listeners: Vec<ListenerConfig>,
+    /// The role gate: who may register and call, beside loopback.
+    pub trusted: Vec<Network>,
+    /// The role gate: what others may send.
+    pub limits: Limits,
+    /// The role b2b.
+    pub b2b: b2bua::Config,
+}
+
+/// The roles of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles {
+    /// Owns the sockets towards phones and trunks.
+    pub gate: bool,
+    /// Owns calls and registrations.
+    pub b2b: bool,
+    /// Hears the mediagates.
+    pub controller: bool,
+}
+
+/// Another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its id.
+    pub node: NodeId,
+    /// What it does.
+    pub roles: PeerRoles,
+    /// Where a b2b dials it.
+    pub links: Option<SocketAddr>,
+}
+
+/// The roles of another node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerRoles {
+    /// Owns sockets towards phones and trunks.
+    pub gate: bool,
+    /// Owns calls and registrations.
+    pub b2b: bool,
+    /// Hears the mediagates.
+    pub controller: bool,
+    /// Forwards media.
+    pub mediagate: bool,
+}
+
+/// One socket towards phones and trunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerConfig {
+    /// What it carries.
+    pub transport: Transport,
+    /// The local address.
+    pub listen: SocketAddr,
+    /// The address that peers reach it at: stands in Contact and Via.
+    pub advertise: SocketAddr,
+}
+
+impl Config {
+    /// A process that has `address` for everything and does nothing yet.
+    pub fn new(node: NodeId, address: IpAddr) -> Self {
+        Self {
+            node,
+            host: node.to_string(),
+            address,
+            realtime: true,
+            roles: Roles::default(),
+            links: None,
+            plaintext: address.is_loopback(),
+            http: None,
+            log: LogConfig::default(),
+            peers: Vec::new(),
+            slot_key: 0,
+            listeners: Vec::new(),
+            trusted: Vec::new(),
+            limits: Limits::default(),
+            b2b: b2bua::Config::default(),
+        }
+    }
+
+    /// How the process is run.
+    pub fn run(&self) -> RunConfig {
+        let names = [
+            (self.roles.gate, "gate"),
+            (self.roles.b2b, "b2b"),
+            (self.roles.controller, "controller"),
+        ];
+        let names: Vec<&str> = names.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect();
+        RunConfig {
+            node: driver::NodeId(self.node.0),
+            role: names.join("+"),
+            links: LinksConfig {
+                listen: self.links,
+                local: Some(self.address),
+                dial: self.dials(),
+                plaintext: self.plaintext,
+            },
+            http: self.http,
+            realtime: self.realtime,
+        }
+    }
+
+    /// The b2b dials everybody it needs; the others listen.
+    fn dials(&self) -> Vec<Dial> {
+        if !self.roles.b2b {
+            return Vec::new();
+        }
+        let dial = |peer: &Peer| {
+            let mut classes = Vec::new();
+            if peer.roles.controller {
+                classes.push(Class::Control);
+            }
+            if peer.roles.gate || peer.roles.mediagate {
+                classes.push(Class::Calls);
+            }
+            let addr = peer.links.filter(|_| !classes.is_empty())?;
+            Some(Dial { peer: driver::NodeId(peer.node.0), addr, classes })
+        };
+        self.peers.iter().filter_map(dial).collect()
+    }
+
+    /// The mediagates among the peers.
+    pub(crate) fn mediagates(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.peers.iter().filter(|peer| peer.roles.mediagate).map(|peer| peer.node)
+    }
+
+    /// The listeners with their numbers.
+    pub(crate) fn numbered_listeners(&self) -> Vec<Listener> {
+        let numbered = (0..=u8::MAX).zip(&self.listeners);
+        let listener = |(id, one): (u8, &ListenerConfig)| Listener {
+            id,
+            transport: one.transport,
+            advertise: one.advertise,
+        };
+        numbered.map(listener).collect()
+    }
+
+    /// The configuration of the gate.
+    pub(crate) fn gate(&self, boot: Boot) -> b2bua::gate::Config {
+        b2bua::gate::Config {
+            id: self.node,
+            boot,
+            listeners: self.numbered_listeners(),
+            trusted: self.trusted.clone(),
+            limits: self.limits,
+            slots: SlotHash::new(self.slot_key),
+        }
+    }
+}

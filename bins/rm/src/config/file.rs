@@ -1,0 +1,265 @@
+//! The file behind a [`Config`].
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use b2bua::gate::Network;
+use b2bua::{Route, Transport};
+use driver::config::{Faults, Key, Table, read};
+use failover::NodeId;
+
+use super::{Config, ListenerConfig, Peer, PeerRoles, Roles};
+
+impl Config {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// Everything that is wrong in it, with lines and remedies.
+    pub fn parse(text: &str) -> Result<Self, Faults> {
+        read(text, |root| {
+            let mut config = Self::new(NodeId(0), IpAddr::V4(Ipv4Addr::LOCALHOST));
+            config.plaintext = false;
+            let (node, links) = (root.table("node"), root.table("links"));
+            read_node(&node, &mut config);
+            read_links(&links, &mut config);
+            config.http = local(root.table("http").key("listen"));
+            read_log(&root.table("log"), &mut config);
+            read_segment(&root.table("segment"), &mut config);
+            read_peers(&root.tables("peer"), &mut config);
+            read_listeners(&root.tables("listener"), &mut config);
+            read_gate(&root.table("gate"), &mut config);
+            read_b2b(&root.table("b2b"), &mut config);
+            read_routes(&root.tables("route"), &mut config);
+            check_roles(&node, &links, &config);
+            Some(config)
+        })
+    }
+}
+
+fn read_node(node: &Table<'_>, config: &mut Config) {
+    let id = node.key("id").required("an id of its own, 1 to 65535").integer(1..=u16::MAX);
+    config.node = NodeId(id.unwrap_or(0));
+    config.host = node.key("host").string().unwrap_or_else(|| config.node.to_string());
+    config.address = local_ip(node.key("address")).unwrap_or(config.address);
+    config.realtime = node.key("realtime").boolean().unwrap_or(true);
+    let choices = [("gate", 0), ("b2b", 1), ("controller", 2)];
+    let roles = node.key("roles").required("one or more of \"gate\", \"b2b\", \"controller\"");
+    for role in roles.list(|role| role.choice(&choices)).unwrap_or_default() {
+        match role {
+            0 => config.roles.gate = true,
+            1 => config.roles.b2b = true,
+            _ => config.roles.controller = true,
+        }
+    }
+}
+
+fn read_links(links: &Table<'_>, config: &mut Config) {
+    config.links = local(links.key("listen"));
+    config.plaintext = links.key("plaintext").boolean().unwrap_or(false);
+    if let Some(addr) = config.links
+        && !(config.plaintext && addr.ip().is_loopback())
+    {
+        links.key("listen").fault(
+            "needs TLS, which is not built yet: use a loopback address and `plaintext = true`",
+        );
+    }
+}
+
+fn read_log(log: &Table<'_>, config: &mut Config) {
+    if let Some(level) = log.key("level").string() {
+        config.log.filter = level;
+    }
+}
+
+fn read_segment(segment: &Table<'_>, config: &mut Config) {
+    let key = segment.key("key").parsed("16 hex digits, the same at every node", |text| {
+        (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten()
+    });
+    config.slot_key = key.unwrap_or(0);
+}
+
+fn read_peers(peers: &[Table<'_>], config: &mut Config) {
+    let mut ids = BTreeSet::from([config.node]);
+    for peer in peers {
+        let id = peer.key("id").required("the peer's id, 1 to 65535").integer(1..=u16::MAX);
+        let mut roles = PeerRoles::default();
+        let choices = [("gate", 0), ("b2b", 1), ("controller", 2), ("mediagate", 3)];
+        let key = peer
+            .key("roles")
+            .required("one or more of \"gate\", \"b2b\", \"controller\", \"mediagate\"");
+        for role in key.list(|role| role.choice(&choices)).unwrap_or_default() {
+            match role {
+                0 => roles.gate = true,
+                1 => roles.b2b = true,
+                2 => roles.controller = true,
+                _ => roles.mediagate = true,
+            }
+        }
+        let links = peer.key("link").addr();
+        let dialled = roles.gate || roles.controller || roles.mediagate;
+        if config.roles.b2b && dialled && links.is_none() {
+            peer.fault("a b2b dials this peer: say where, as `link = \"ADDRESS:PORT\"`");
+        }
+        if let Some(addr) = links
+            && config.roles.b2b
+            && !(config.plaintext && addr.ip().is_loopback())
+        {
+            peer.key("link").fault(
+                "needs TLS, which is not built yet: use loopback addresses, and \
+                 `plaintext = true` in [links]",
+            );
+        }
+        let Some(id) = id else { continue };
+        if !ids.insert(NodeId(id)) {
+            peer.key("id").fault(format!("is {id}, which is taken: each node has its own"));
+        }
+        config.peers.push(Peer { node: NodeId(id), roles, links });
+    }
+}
+
+fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {
+    let mut taken = BTreeSet::new();
+    for listener in listeners {
+        let transport = listener.key("transport").choice(&[("udp", Transport::Udp)]);
+        let key = listener.key("listen");
+        let listen = local(key.required("the address of a SIP socket, such as \"127.0.0.1:5060\""));
+        let advertise = listener.key("advertise").addr();
+        let Some(listen) = listen else { continue };
+        if !taken.insert(listen) {
+            listener.key("listen").fault(format!("is {listen}, which another listener has"));
+        }
+        let advertise = advertise.unwrap_or(listen);
+        if advertise.ip().is_unspecified() || advertise.port() == 0 {
+            listener.fault("say in `advertise` at which address and port phones reach this");
+        }
+        let transport = transport.unwrap_or(Transport::Udp);
+        config.listeners.push(ListenerConfig { transport, listen, advertise });
+    }
+    if let Some(first) = listeners.first()
+        && !config.roles.gate
+    {
+        first.fault("listeners belong to the role \"gate\", which this node has not");
+    }
+    if usize::from(u8::MAX) < listeners.len() {
+        listeners[usize::from(u8::MAX)].fault("a gate has 255 listeners at most");
+    }
+}
+
+fn read_gate(gate: &Table<'_>, config: &mut Config) {
+    let network = |key: Key<'_>| {
+        key.parsed("a network, such as \"192.168.1.0/24\"", |text| text.parse::<Network>().ok())
+    };
+    config.trusted = gate.key("trusted").list(network).unwrap_or_default();
+    let limits = &mut config.limits;
+    if let Some(rate) = gate.key("source_rate").integer(1..=1_000_000) {
+        limits.per_second = rate;
+    }
+    if let Some(burst) = gate.key("source_burst").integer(1..=1_000_000) {
+        limits.burst = burst;
+    }
+    if let Some(strikes) = gate.key("strikes").integer(1..=1_000_000) {
+        limits.strikes_max = strikes;
+    }
+    if let Some(ban) = gate.key("ban").seconds(Duration::from_secs(1)..=Duration::from_secs(86_400)) {
+        limits.ban = ban;
+    }
+    if gate.is_present() && !config.roles.gate {
+        gate.fault("this table belongs to the role \"gate\", which this node has not");
+    }
+}
+
+fn read_b2b(b2b: &Table<'_>, config: &mut Config) {
+    let day = Duration::from_secs(86_400);
+    if let Some(ring) = b2b.key("ring_timeout").seconds(Duration::from_secs(1)..=Duration::from_secs(3600)) {
+        config.b2b.ring = ring;
+    }
+    if let Some(call) = b2b.key("call_max").seconds(Duration::from_secs(1)..=7 * day) {
+        config.b2b.call = call;
+    }
+    if let Some(calls) = b2b.key("calls").integer(1..=1_000_000_u32) {
+        config.b2b.calls_max = usize::try_from(calls).unwrap_or(usize::MAX);
+    }
+    if let Some(seconds) = b2b.key("expires_min").integer(1..=86_400_u32) {
+        config.b2b.expires_min = seconds;
+    }
+    if let Some(seconds) = b2b.key("expires_max").integer(1..=86_400_u32) {
+        config.b2b.expires_max = seconds;
+    }
+    let settings = &mut config.b2b;
+    settings.expires_default = settings.expires_default.clamp(
+        settings.expires_min.min(settings.expires_max),
+        settings.expires_max,
+    );
+    if settings.expires_max < settings.expires_min {
+        b2b.key("expires_max").fault("is less than `expires_min`");
+    }
+    if b2b.is_present() && !config.roles.b2b {
+        b2b.fault("this table belongs to the role \"b2b\", which this node has not");
+    }
+}
+
+fn read_routes(routes: &[Table<'_>], config: &mut Config) {
+    for route in routes {
+        let prefix = route.key("prefix").string().unwrap_or_default();
+        let key = route.key("targets").required("one or more addresses with ports");
+        let targets: Vec<SocketAddr> = key.list(Key::addr).unwrap_or_default();
+        if targets.is_empty() {
+            route.fault("a route needs at least one target");
+        }
+        config.b2b.routes.push(Route { prefix: prefix.into_bytes(), targets });
+    }
+    if let Some(first) = routes.first()
+        && !config.roles.b2b
+    {
+        first.fault("routes belong to the role \"b2b\", which this node has not");
+    }
+}
+
+/// A role that waits for a peer that the file does not name would wait for ever.
+fn check_roles(node: &Table<'_>, links: &Table<'_>, config: &Config) {
+    let Roles { gate, b2b, controller } = config.roles;
+    let has = |role: fn(&PeerRoles) -> bool| config.peers.iter().any(|peer| role(&peer.roles));
+    let roles = node.key("roles");
+    if gate && config.listeners.is_empty() {
+        roles.fault("has \"gate\", which needs a socket: write a [[listener]]");
+    }
+    if (gate || controller) && !b2b && !has(|roles| roles.b2b) {
+        roles.fault("needs a b2b to talk to: write a [[peer]] with `roles = [\"b2b\"]`");
+    }
+    if b2b && !gate && !has(|roles| roles.gate) {
+        roles.fault("has \"b2b\", which needs a gate: write a [[peer]] with `roles = [\"gate\"]`");
+    }
+    if b2b && !has(|roles| roles.mediagate) {
+        roles.fault(
+            "has \"b2b\", which needs a mediagate: write a [[peer]] with `roles = [\"mediagate\"]`",
+        );
+    }
+    if b2b && !controller && !has(|roles| roles.controller) {
+        roles.fault(
+            "has \"b2b\", which needs a controller: add the role or write a [[peer]] that has it",
+        );
+    }
+    if !b2b && config.links.is_none() {
+        links.key("listen").fault("is missing: the b2b dials this node there");
+    }
+}
+
+/// Reads an address and port of this host.
+fn local(key: Key<'_>) -> Option<SocketAddr> {
+    key.parsed("an address and port of this host, such as \"127.0.0.1:5060\"", |text| {
+        text.parse().ok().filter(|addr: &SocketAddr| is_here(addr.ip()))
+    })
+}
+
+/// Reads an address of this host.
+fn local_ip(key: Key<'_>) -> Option<IpAddr> {
+    key.parsed("an address of this host, such as \"127.0.0.1\"", |text| {
+        text.parse().ok().filter(|ip| is_here(*ip))
+    })
+}
+
+/// Returns whether a socket of this host can have the address.
+fn is_here(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}

@@ -1,0 +1,78 @@
+//! The frames that roles of `rm` send each other, beside SIP and media frames.
+//!
+//! A struct is frozen once released: a changed shape is a new struct under a new kind. The files in
+//! `tests/it/testdata/frames` hold one encoding of each.
+
+use std::net::SocketAddr;
+
+use driver::NodeId;
+use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
+use failover::{SlotMap, Transport};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A value that travels as the payload of one frame.
+pub trait Frame: Serialize + DeserializeOwned {
+    /// The type number in the frame's header.
+    const KIND: u16;
+}
+
+/// Gate to b2b, first frame of each link: where phones reach it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateHello {
+    /// The gate's boot.
+    pub boot: u64,
+    /// Its listeners in the order of their numbers.
+    pub listeners: Vec<(Transport, SocketAddr)>,
+}
+
+impl Frame for GateHello {
+    const KIND: u16 = 0x0103;
+}
+impl Frame for SlotMap {
+    const KIND: u16 = 0x0104;
+}
+impl Frame for Introduce {
+    const KIND: u16 = 0x0301;
+}
+impl Frame for Ask {
+    const KIND: u16 = 0x0302;
+}
+impl Frame for Here {
+    const KIND: u16 = 0x0303;
+}
+impl Frame for Gateways {
+    const KIND: u16 = 0x0304;
+}
+impl Frame for Verdict {
+    const KIND: u16 = 0x0305;
+}
+
+/// Returns the output that sends `frame` to `peer`.
+pub(crate) fn send<F: Frame>(peer: NodeId, class: driver::Class, frame: &F) -> driver::Output {
+    driver::Output::Frame { peer, class, kind: F::KIND, payload: driver::codec::encode(frame) }
+}
+
+/// Returns the output that sends a frame of the media crate to the gateway `peer`.
+pub(crate) fn send_media<F: media::Frame>(peer: NodeId, frame: &F) -> driver::Output {
+    let payload = driver::codec::encode(frame);
+    driver::Output::Frame { peer, class: driver::Class::Calls, kind: F::KIND, payload }
+}
+
+/// Reads a frame that a mediagate sent; `None` for another kind, or one that is malformed.
+pub(crate) fn notice(kind: u16, payload: &[u8]) -> Option<media::Notice> {
+    fn read<F: media::Frame>(payload: &[u8]) -> Option<F> {
+        driver::codec::decode(payload).ok()
+    }
+    use media::Frame as _;
+    Some(match kind {
+        media::Welcome::KIND => media::Notice::Welcome(read(payload)?),
+        media::Leased::KIND => media::Notice::Leased(read(payload)?),
+        media::Failed::KIND => media::Notice::Failed(read(payload)?),
+        media::Latched::KIND => media::Notice::Latched(read(payload)?),
+        media::Silent::KIND => media::Notice::Silent(read(payload)?),
+        media::DigestDiffers::KIND => media::Notice::DigestDiffers(read(payload)?),
+        media::Missing::KIND => media::Notice::Missing(read(payload)?),
+        _ => return None,
+    })
+}

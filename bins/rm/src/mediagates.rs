@@ -1,0 +1,349 @@
+//! The mediagates as the b2b of this process uses them: who lives, whose port numbers are free, and
+//! which calls are open where.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use b2bua::{MediaCall, MediaCommand, MediaEvent, MediaLeg, NotPlaced, Wanted};
+use driver::Output;
+use failover::controller::Introduce;
+use failover::verdicts::Verdicts;
+use failover::{Boot, CallId, Epoch, NodeId, Place};
+use lb_policy::mediagate::{Choice, Gateway, choose, choose_standby};
+use media::{Digest, Lessee, LesseeInput, LesseeOutput, Notice, Welcome};
+
+use crate::frames::send_media;
+
+/// Every mediagate that this b2b dials.
+#[derive(Debug)]
+pub(crate) struct Mediagates {
+    host: String,
+    gateways: BTreeMap<NodeId, Mediagate>,
+    digest_at: Instant,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Debug)]
+struct Mediagate {
+    lessee: Lessee,
+    welcome: Option<Welcome>,
+    linked: bool,
+    /// The calls that we hold open there, with the epoch of the last command.
+    open: BTreeMap<CallId, Epoch>,
+    digest: Digest,
+}
+
+/// What a notice of a gateway means for the rest of the process.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Nothing more.
+    Nothing,
+    /// The gateway named itself: hear it, and tell the controllers.
+    Introduced(Introduce, Boot),
+    /// The b2b is to know.
+    Event(Boot, MediaEvent),
+    /// These calls are not open there although they should be.
+    Missing(Vec<CallId>),
+}
+
+impl Mediagates {
+    /// Returns mediagates of which nothing is known yet. `host` is where this b2b runs, `standby`
+    /// the node that would carry on its calls.
+    pub(crate) fn new(
+        now: Instant,
+        host: &str,
+        ids: impl IntoIterator<Item = NodeId>,
+        standby: Option<NodeId>,
+    ) -> Self {
+        let gateways = ids.into_iter().map(|id| (id, Mediagate::new(standby))).collect();
+        let digest_at = now + DIGEST_PERIOD;
+        Self { host: host.to_owned(), gateways, digest_at, outputs: VecDeque::new() }
+    }
+
+    /// Returns whether `id` is one of the mediagates.
+    pub(crate) fn knows(&self, id: NodeId) -> bool {
+        self.gateways.contains_key(&id)
+    }
+
+    /// The link came up; the gateway says who it is next.
+    pub(crate) fn link_up(&mut self, id: NodeId) {
+        let Some(gateway) = self.gateways.get_mut(&id) else { return };
+        gateway.linked = true;
+    }
+
+    /// The link ended. Calls that are open there go on.
+    pub(crate) fn link_down(&mut self, now: Instant, id: NodeId) {
+        let Some(gateway) = self.gateways.get_mut(&id) else { return };
+        gateway.linked = false;
+        gateway.lessee.handle_input(now, LesseeInput::LinkDown);
+        gateway.drain(id, &mut self.outputs);
+    }
+
+    /// Takes in what the gateway `id` says.
+    pub(crate) fn notice(&mut self, now: Instant, id: NodeId, notice: Notice) -> Told {
+        let Some(gateway) = self.gateways.get_mut(&id) else { return Told::Nothing };
+        let told = gateway.notice(now, id, notice, &mut self.outputs);
+        gateway.drain(id, &mut self.outputs);
+        told
+    }
+
+    /// Sends a command, and remembers that the call is open there.
+    pub(crate) fn command(&mut self, id: NodeId, boot: Boot, command: &MediaCommand) {
+        let Some(gateway) = self.gateways.get_mut(&id) else { return };
+        if gateway.boot() != Some(boot) {
+            return;
+        }
+        let output = match command {
+            MediaCommand::Open(call) => {
+                gateway.holds(call);
+                let (call, epoch, legs) = open_parts(call);
+                send_media(driver::NodeId(id.0), &media::Open { call, epoch, legs })
+            }
+            MediaCommand::Update(call) => {
+                gateway.holds(call);
+                let (call, epoch, legs) = open_parts(call);
+                send_media(driver::NodeId(id.0), &media::Update { call, epoch, legs })
+            }
+            MediaCommand::Close { call, epoch } => {
+                gateway.drops(*call);
+                let close = media::Close { call: media::CallId(call.0), epoch: epoch.0 };
+                send_media(driver::NodeId(id.0), &close)
+            }
+        };
+        self.outputs.push_back(output);
+    }
+
+    /// Chooses ports for a call.
+    pub(crate) fn place(
+        &mut self,
+        now: Instant,
+        call: CallId,
+        wanted: Wanted,
+        verdicts: &Verdicts,
+    ) -> Result<(Option<Place>, Option<Place>), NotPlaced> {
+        let mut alive: Vec<Gateway<'_>> = Vec::new();
+        let mut lives = false;
+        for living in verdicts.living(now) {
+            let Some(gateway) = self.gateways.get(&living.gateway) else { continue };
+            let Some(welcome) = &gateway.welcome else { continue };
+            if !gateway.linked || welcome.boot != living.boot.0 || living.draining {
+                continue;
+            }
+            lives = true;
+            let own = u32::try_from(2 * gateway.open.len()).unwrap_or(u32::MAX);
+            // Without numbers of our own it lives, but has no room for us.
+            let full = gateway.lessee.ready(now) < 2;
+            alive.push(Gateway {
+                id: living.gateway.0,
+                host: &welcome.host,
+                standby: living.standby,
+                alive: true,
+                legs: if full { living.legs_max } else { living.legs.max(own) },
+                legs_max: living.legs_max,
+            });
+        }
+        let none = if lives { NotPlaced::Full } else { NotPlaced::NoGateway };
+        let choice = match wanted {
+            Wanted::Both => choose(&alive, &self.host, call.0).ok_or(none)?,
+            Wanted::Standby { holder } => {
+                let standby = choose_standby(&alive, holder.0, &self.host, call.0).ok_or(none)?;
+                let place = self.allocate(now, NodeId(standby)).ok_or(none)?;
+                return Ok((None, Some(place)));
+            }
+        };
+        let Choice { holder, standby } = choice;
+        let holder = self.allocate(now, NodeId(holder)).ok_or(none)?;
+        let standby = standby.and_then(|standby| self.allocate(now, NodeId(standby)));
+        Ok((Some(holder), standby))
+    }
+
+    /// Takes ports back that a call needs no more.
+    pub(crate) fn free(&mut self, now: Instant, place: &Place) {
+        let Some(gateway) = self.gateways.get_mut(&place.gateway) else { return };
+        for port in place.ports {
+            gateway.lessee.free(now, place.boot.0, port);
+        }
+        gateway.drain(place.gateway, &mut self.outputs);
+    }
+
+    /// Does whatever is due at `now`.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        let digest_due = self.digest_at <= now;
+        if digest_due {
+            self.digest_at = now + DIGEST_PERIOD;
+        }
+        for (id, gateway) in &mut self.gateways {
+            gateway.lessee.handle_timeout(now);
+            if digest_due && gateway.linked && gateway.welcome.is_some() {
+                self.outputs.push_back(send_media(driver::NodeId(id.0), &gateway.digest));
+            }
+            gateway.drain(*id, &mut self.outputs);
+        }
+    }
+
+    /// Returns the next thing to do.
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let lessees = self.gateways.values().filter_map(|gateway| gateway.lessee.poll_timeout());
+        lessees.chain([self.digest_at]).min()
+    }
+
+    /// Returns calls open and port numbers ready, per gateway.
+    pub(crate) fn figures(&self, now: Instant) -> impl Iterator<Item = (NodeId, bool, usize, usize)> {
+        self.gateways.iter().map(move |(id, gateway)| {
+            (*id, gateway.linked, gateway.open.len(), gateway.lessee.ready(now))
+        })
+    }
+
+    fn allocate(&mut self, now: Instant, id: NodeId) -> Option<Place> {
+        let gateway = self.gateways.get_mut(&id)?;
+        let ports = gateway.lessee.allocate(now);
+        gateway.drain(id, &mut self.outputs);
+        let ports = ports?;
+        let address = gateway.welcome.as_ref()?.advertise;
+        Some(Place { gateway: id, boot: Boot(ports.boot), address, ports: ports.ports })
+    }
+}
+
+impl Mediagate {
+    fn new(standby: Option<NodeId>) -> Self {
+        Self {
+            lessee: Lessee::new(standby.map(|id| id.0)),
+            welcome: None,
+            linked: false,
+            open: BTreeMap::new(),
+            digest: Digest::default(),
+        }
+    }
+
+    fn boot(&self) -> Option<Boot> {
+        self.welcome.as_ref().map(|welcome| Boot(welcome.boot))
+    }
+
+    fn notice(
+        &mut self,
+        now: Instant,
+        id: NodeId,
+        notice: Notice,
+        outputs: &mut VecDeque<Output>,
+    ) -> Told {
+        let boot = self.boot();
+        match notice {
+            Notice::Welcome(welcome) => self.welcome(now, id, welcome, outputs),
+            Notice::Leased(leased) => {
+                self.lessee.handle_input(now, LesseeInput::Leased(leased));
+                Told::Nothing
+            }
+            Notice::Failed(failed) => {
+                let (call, epoch) = (CallId(failed.call.0), Epoch(failed.epoch));
+                self.drops(call);
+                event(boot, MediaEvent::Failed { call, epoch, leg: usize::from(failed.leg) })
+            }
+            Notice::Latched(latched) => {
+                let call = CallId(latched.call.0);
+                let media::LatchedSource { addr, ssrc, seq } = latched.source;
+                let source = failover::Latched { addr, ssrc, seq };
+                let Some(epoch) = self.open.get(&call).copied() else { return Told::Nothing };
+                let leg = usize::from(latched.leg);
+                event(boot, MediaEvent::Latched { call, epoch, leg, latched: source })
+            }
+            Notice::Silent(silent) => {
+                let call = CallId(silent.call.0);
+                let Some(epoch) = self.open.get(&call).copied() else { return Told::Nothing };
+                event(boot, MediaEvent::Silent { call, epoch, leg: usize::from(silent.leg) })
+            }
+            Notice::DigestDiffers(_) => {
+                outputs.push_back(send_media(driver::NodeId(id.0), &self.sync()));
+                Told::Nothing
+            }
+            Notice::Missing(missing) => {
+                Told::Missing(missing.calls.into_iter().map(|call| CallId(call.0)).collect())
+            }
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        now: Instant,
+        id: NodeId,
+        welcome: Welcome,
+        outputs: &mut VecDeque<Output>,
+    ) -> Told {
+        let boot = Boot(welcome.boot);
+        if self.boot() != Some(boot) {
+            self.open.clear();
+            self.digest = Digest::default();
+        } else if !self.open.is_empty() {
+            // Commands may have been lost with the link before.
+            outputs.push_back(send_media(driver::NodeId(id.0), &self.sync()));
+        }
+        let introduce = Introduce {
+            gateway: id,
+            beat: welcome.beat,
+            host: welcome.host.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        self.lessee.handle_input(now, LesseeInput::Welcome(welcome.clone()));
+        self.welcome = Some(welcome);
+        Told::Introduced(introduce, boot)
+    }
+
+    fn sync(&self) -> media::Sync {
+        let calls = self.open.iter().map(|(call, epoch)| (media::CallId(call.0), epoch.0));
+        media::Sync { calls: calls.collect() }
+    }
+
+    fn holds(&mut self, call: &MediaCall) {
+        if self.open.insert(call.call, call.epoch).is_none() {
+            self.digest.add(media::CallId(call.call.0));
+        }
+    }
+
+    fn drops(&mut self, call: CallId) {
+        if self.open.remove(&call).is_some() {
+            self.digest.remove(media::CallId(call.0));
+        }
+    }
+
+    fn drain(&mut self, id: NodeId, outputs: &mut VecDeque<Output>) {
+        while let Some(output) = self.lessee.poll_output() {
+            outputs.push_back(match output {
+                LesseeOutput::Lease(lease) => send_media(driver::NodeId(id.0), &lease),
+                LesseeOutput::Return(block) => send_media(driver::NodeId(id.0), &block),
+            });
+        }
+    }
+}
+
+fn event(boot: Option<Boot>, event: MediaEvent) -> Told {
+    boot.map_or(Told::Nothing, |boot| Told::Event(boot, event))
+}
+
+fn open_parts(call: &MediaCall) -> (media::CallId, u32, [media::LegSpec; 2]) {
+    let [caller, callee] = &call.legs;
+    (media::CallId(call.call.0), call.epoch.0, [leg_spec(caller), leg_spec(callee)])
+}
+
+fn leg_spec(leg: &MediaLeg) -> media::LegSpec {
+    let latched = leg.latched.map(|failover::Latched { addr, ssrc, seq }| media::LatchedSource {
+        addr,
+        ssrc,
+        seq,
+    });
+    media::LegSpec {
+        port: leg.port,
+        remote: leg.remote,
+        remote_rtcp: leg.remote_rtcp,
+        payload_types: leg.payload_types.clone(),
+        held: leg.held,
+        nat: leg.nat,
+        latched,
+    }
+}
+
+/// How often the b2b and a mediagate compare which calls are open.
+const DIGEST_PERIOD: Duration = Duration::from_secs(30);
