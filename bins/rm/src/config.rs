@@ -122,7 +122,8 @@ impl Config {
             (self.roles.b2b, "b2b"),
             (self.roles.controller, "controller"),
         ];
-        let names: Vec<&str> = names.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect();
+        let names: Vec<&str> =
+            names.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect();
         RunConfig {
             node: driver::NodeId(self.node.0),
             role: names.join("+"),

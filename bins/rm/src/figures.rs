@@ -1,9 +1,111 @@
 //! The figures that `/metrics` shows.
 
+use std::time::Instant;
+
+use b2bua::gate::Gate;
 use driver::Metrics;
+use failover::detector::Counters;
 
-use crate::Rm;
+use crate::b2b_role::B2bRole;
 
-pub(crate) fn write(rm: &Rm, out: &mut Metrics) {
-    let _ = (rm, out);
+pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
+    let counters = gate.counters();
+    let (name, help) = ("rm_gate_datagrams_total", "Datagrams from peers, by what became of them.");
+    for (fate, value) in [
+        ("passed", counters.passed),
+        ("keepalive", counters.keepalives),
+        ("malformed", counters.malformed),
+        ("discarded", counters.discarded),
+        ("rejected", counters.rejected),
+        ("stray", counters.stray),
+        ("acknowledged", counters.acknowledged),
+        ("stranger", counters.strangers),
+        ("limited", counters.limited),
+        ("banned", counters.banned),
+        ("overloaded", counters.overloaded),
+        ("unowned", counters.unowned),
+    ] {
+        out.counter(name, help, &[("fate", fate)], value);
+    }
+    out.counter("rm_gate_received_total", "Datagrams from peers.", &[], counters.received);
+    out.counter("rm_gate_bans_total", "Sources that were banned.", &[], counters.bans);
+    let (name, help) = ("rm_gate_frames_total", "Messages of b2bs, by what became of them.");
+    for (fate, value) in
+        [("sent", counters.sent), ("fenced", counters.fenced), ("stale_flow", counters.stale_flows)]
+    {
+        out.counter(name, help, &[("fate", fate)], value);
+    }
+}
+
+pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
+    let figures = role.b2b.figures();
+    for (name, help, value) in [
+        ("rm_calls", "Calls that have not ended.", figures.calls),
+        (
+            "rm_calls_ended",
+            "Ended calls whose late messages are still answered.",
+            figures.tombstones,
+        ),
+        ("rm_registered", "Addresses of record with a binding.", figures.aors),
+        ("rm_moves_open", "Media-move INVITEs that are open.", figures.moves_in_flight),
+    ] {
+        out.gauge(name, help, &[], gauge(value));
+    }
+    let counters = figures.counters;
+    for (name, help, value) in [
+        ("rm_calls_total", "Calls that got as far as a record.", counters.calls),
+        ("rm_calls_answered_total", "Calls that were answered.", counters.answered),
+        (
+            "rm_calls_refused_total",
+            "New calls without ports or room, or while draining.",
+            counters.refused,
+        ),
+        ("rm_moves_total", "Moves of a call's media to another mediagate.", counters.moves),
+        ("rm_move_invites_total", "Re-INVITEs because media moved.", counters.move_invites),
+        ("rm_legs_apart_total", "Legs whose phone would not move.", counters.apart),
+        ("rm_discarded_total", "Messages that belong to nothing.", counters.discarded),
+        ("rm_registers_total", "REGISTER requests granted.", counters.registers),
+    ] {
+        out.counter(name, help, &[], value);
+    }
+    for (id, linked, open, ready) in role.mediagates.figures(now) {
+        let label = id.to_string();
+        let labels = [("gateway", label.as_str())];
+        out.gauge(
+            "rm_mediagate_linked",
+            "Whether the link is up.",
+            &labels,
+            f64::from(u8::from(linked)),
+        );
+        out.gauge("rm_mediagate_calls", "Calls that we hold open there.", &labels, gauge(open));
+        out.gauge(
+            "rm_mediagate_ports",
+            "Port numbers that we can use there.",
+            &labels,
+            gauge(ready),
+        );
+    }
+    detector("b2b", &role.verdicts.counters(), out);
+}
+
+/// Writes what the role's detector counted.
+pub(crate) fn detector(role: &str, counters: &Counters, out: &mut Metrics) {
+    let (name, help) =
+        ("rm_mediagate_verdicts_total", "Deaths of mediagates, and what spoke against one.");
+    for (kind, value) in [
+        ("proof", counters.proofs),
+        ("silence", counters.silences),
+        ("false", counters.falses),
+        ("withheld", counters.withheld),
+        ("voided", counters.voided),
+    ] {
+        out.counter(name, help, &[("role", role), ("kind", kind)], value);
+    }
+    let help = "Beats that counted for nothing.";
+    out.counter("rm_beats_ignored_total", help, &[("role", role)], counters.ignored);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no process has 2^53 calls")]
+fn gauge(value: usize) -> f64 {
+    value as f64
 }

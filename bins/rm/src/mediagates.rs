@@ -193,7 +193,10 @@ impl Mediagates {
     }
 
     /// Returns calls open and port numbers ready, per gateway.
-    pub(crate) fn figures(&self, now: Instant) -> impl Iterator<Item = (NodeId, bool, usize, usize)> {
+    pub(crate) fn figures(
+        &self,
+        now: Instant,
+    ) -> impl Iterator<Item = (NodeId, bool, usize, usize)> {
         self.gateways.iter().map(move |(id, gateway)| {
             (*id, gateway.linked, gateway.open.len(), gateway.lessee.ready(now))
         })

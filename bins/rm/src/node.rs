@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::b2b_role::{B2bRole, Wish};
 use crate::beats::Beats;
 use crate::config::{Config, PeerRoles};
+use crate::figures;
 use crate::frames::{Frame, GateHello, send};
 use crate::mediagates::Mediagates;
 
@@ -24,6 +25,8 @@ use crate::mediagates::Mediagates;
 pub struct Rm {
     id: NodeId,
     boot: Boot,
+    /// The last `now`, for the figures.
+    now: Instant,
     peers: BTreeMap<NodeId, PeerRoles>,
     listeners: Vec<Listener>,
     /// Listeners that are not open yet.
@@ -62,6 +65,7 @@ impl Rm {
         let mut rm = Self {
             id,
             boot,
+            now,
             peers: config.peers.iter().map(|peer| (peer.node, peer.roles)).collect(),
             unopened: listeners.len(),
             gate: config.roles.gate.then(|| Gate::new(now, config.gate(boot), start.seed)),
@@ -191,7 +195,13 @@ impl Rm {
         }
     }
 
-    fn datagram(&mut self, now: Instant, socket: SocketId, from: std::net::SocketAddr, bytes: Bytes) {
+    fn datagram(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        from: std::net::SocketAddr,
+        bytes: Bytes,
+    ) {
         if let Some(gateway) = self.beats.gateway(socket) {
             let Some(beat) = Beats::read(gateway, &bytes) else {
                 self.malformed += 1;
@@ -262,11 +272,8 @@ impl Rm {
         self.peers.get(&peer).filter(|roles| roles.gate)?;
         let hello: GateHello = driver::codec::decode(payload).ok()?;
         let listeners = hello.listeners.into_iter().zip(0..);
-        let listeners = listeners.map(|((transport, advertise), id)| Listener {
-            id,
-            transport,
-            advertise,
-        });
+        let listeners =
+            listeners.map(|((transport, advertise), id)| Listener { id, transport, advertise });
         let up = b2bua::Input::GateUp {
             gate: peer,
             boot: Boot(hello.boot),
@@ -451,6 +458,7 @@ impl Rm {
 
 impl Node for Rm {
     fn handle_input(&mut self, now: Instant, input: Input) {
+        self.now = now;
         match input {
             Input::Bound { socket, local } => {
                 if socket.0 < BEAT_SOCKETS {
@@ -515,7 +523,17 @@ impl Node for Rm {
     }
 
     fn metrics(&self, out: &mut Metrics) {
-        crate::figures::write(self, out);
+        let help = "Frames that no role of this process could take.";
+        out.counter("rm_frames_dropped_total", help, &[], self.malformed);
+        if let Some(gate) = &self.gate {
+            figures::gate(gate, out);
+        }
+        if let Some(role) = &self.b2b {
+            figures::b2b(role, self.now, out);
+        }
+        if let Some(controller) = &self.controller {
+            figures::detector("controller", &controller.counters(), out);
+        }
     }
 }
 

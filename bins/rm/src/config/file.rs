@@ -161,7 +161,8 @@ fn read_gate(gate: &Table<'_>, config: &mut Config) {
     if let Some(strikes) = gate.key("strikes").integer(1..=1_000_000) {
         limits.strikes_max = strikes;
     }
-    if let Some(ban) = gate.key("ban").seconds(Duration::from_secs(1)..=Duration::from_secs(86_400)) {
+    if let Some(ban) = gate.key("ban").seconds(Duration::from_secs(1)..=Duration::from_secs(86_400))
+    {
         limits.ban = ban;
     }
     if gate.is_present() && !config.roles.gate {
@@ -171,7 +172,9 @@ fn read_gate(gate: &Table<'_>, config: &mut Config) {
 
 fn read_b2b(b2b: &Table<'_>, config: &mut Config) {
     let day = Duration::from_secs(86_400);
-    if let Some(ring) = b2b.key("ring_timeout").seconds(Duration::from_secs(1)..=Duration::from_secs(3600)) {
+    if let Some(ring) =
+        b2b.key("ring_timeout").seconds(Duration::from_secs(1)..=Duration::from_secs(3600))
+    {
         config.b2b.ring = ring;
     }
     if let Some(call) = b2b.key("call_max").seconds(Duration::from_secs(1)..=7 * day) {
@@ -187,10 +190,9 @@ fn read_b2b(b2b: &Table<'_>, config: &mut Config) {
         config.b2b.expires_max = seconds;
     }
     let settings = &mut config.b2b;
-    settings.expires_default = settings.expires_default.clamp(
-        settings.expires_min.min(settings.expires_max),
-        settings.expires_max,
-    );
+    settings.expires_default = settings
+        .expires_default
+        .clamp(settings.expires_min.min(settings.expires_max), settings.expires_max);
     if settings.expires_max < settings.expires_min {
         b2b.key("expires_max").fault("is less than `expires_min`");
     }
