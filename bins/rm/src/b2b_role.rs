@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use b2bua::{B2b, Input, MediaCommand, NotPlaced, Output as Asked};
 use driver::{Class, Output};
-use failover::controller::{Gateways, Introduce};
+use failover::controller::Introduce;
 use failover::verdicts::{self, Verdicts};
 use failover::{Boot, NodeId};
 use tracing::{debug, info, warn};
@@ -25,7 +25,6 @@ pub(crate) enum Wish {
     Ask(failover::controller::Ask),
 }
 
-#[derive(Debug)]
 pub(crate) struct B2bRole {
     own: NodeId,
     pub(crate) b2b: B2b,
@@ -55,10 +54,6 @@ impl B2bRole {
     pub(crate) fn controller_down(&mut self, now: Instant, id: NodeId) {
         self.controllers.retain(|known| *known != id);
         self.verdicts.handle_input(now, verdicts::Input::ControllerDown(id));
-    }
-
-    pub(crate) fn published(&mut self, now: Instant, id: NodeId, gateways: Gateways) {
-        self.verdicts.handle_input(now, verdicts::Input::Gateways(id, gateways));
     }
 
     /// Takes in what a mediagate says.

@@ -21,7 +21,6 @@ use crate::frames::{Frame, GateHello, send};
 use crate::mediagates::Mediagates;
 
 /// `holdline-rm`: any set of the roles gate, b2b and controller in one process.
-#[derive(Debug)]
 pub struct Rm {
     id: NodeId,
     boot: Boot,
@@ -244,11 +243,11 @@ impl Rm {
             SipIn::KIND | SipOut::KIND => self.sip_frame(now, peer, kind, payload),
             GateHello::KIND => self.gate_hello(now, peer, &payload),
             SlotMap::KIND => self.slot_map(now, peer, &payload),
-            Introduce::KIND | Ask::KIND => self.to_controller(now, peer, kind, &payload),
+            Introduce::KIND | Ask::KIND => self.controller_frame(now, peer, kind, &payload),
             Here::KIND | Gateways::KIND | Verdict::KIND => {
-                self.from_controller(now, peer, kind, &payload)
+                self.verdict_frame(now, peer, kind, &payload)
             }
-            _ => self.from_mediagate(now, peer, kind, &payload),
+            _ => self.mediagate_frame(now, peer, kind, &payload),
         };
         if taken.is_none() {
             self.malformed += 1;
@@ -289,7 +288,7 @@ impl Rm {
         Some(())
     }
 
-    fn to_controller(
+    fn controller_frame(
         &mut self,
         now: Instant,
         peer: NodeId,
@@ -308,7 +307,7 @@ impl Rm {
         Some(())
     }
 
-    fn from_controller(
+    fn verdict_frame(
         &mut self,
         now: Instant,
         peer: NodeId,
@@ -328,7 +327,7 @@ impl Rm {
         Some(())
     }
 
-    fn from_mediagate(
+    fn mediagate_frame(
         &mut self,
         now: Instant,
         peer: NodeId,

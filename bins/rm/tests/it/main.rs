@@ -1,3 +1,4 @@
 //! What users of `holdline-rm` see, and the repository's own rules.
 
+mod cluster;
 mod tidy;

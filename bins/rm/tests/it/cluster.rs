@@ -1,0 +1,35 @@
+//! Whole clusters in the simulator: phones call through gate, b2b, controller and mediagates.
+
+mod world;
+
+use std::time::Duration;
+
+use testkit::PhoneId;
+use world::{Layout, World};
+
+#[test]
+fn a_call_through_three_processes_talks_and_ends() {
+    let mut world = World::new(1, Layout::Three);
+    world.start();
+    let call = world.call(PhoneId(0), PhoneId(1));
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&[call]);
+    world.hang_up(PhoneId(0));
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_idle();
+    assert_eq!(world.live_calls(), 0);
+}
+
+#[test]
+fn a_call_goes_on_when_its_mediagate_dies() {
+    let mut world = World::new(2, Layout::Three);
+    world.start();
+    let call = world.call(PhoneId(0), PhoneId(1));
+    world.run(Duration::from_secs(3));
+    world.scenario.sim().crash(world::FIRST_MEDIAGATE);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[call]);
+    world.hang_up(PhoneId(1));
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_idle();
+}
