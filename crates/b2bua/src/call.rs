@@ -6,7 +6,7 @@ use bytes::Bytes;
 use failover::record::{
     CallRecord, ClientInvite, ClientState, Leg, Phase, Purpose, SentSdp, ServerState,
 };
-use failover::{CallId, UnixMs};
+use failover::{CallId, NodeId, UnixMs};
 use sip_core::transactions::{ClientKey, ServerKey};
 
 use crate::core::{ClientUse, Core, InviteId, LegId, Way};
@@ -18,6 +18,7 @@ mod change;
 mod ending;
 mod media;
 mod moving;
+mod reach;
 mod request;
 pub(crate) use request::answer_options;
 mod restore;
@@ -38,6 +39,8 @@ pub(crate) struct Call {
     place_at: Option<Instant>,
     /// Ports are asked for and the answer is not here.
     placing: bool,
+    /// The gateway that died without a standby, until there are other ports.
+    left: Option<NodeId>,
     /// How often ports could not be opened.
     open_failures: u8,
 }
@@ -66,6 +69,7 @@ impl Call {
             armed: None,
             place_at: None,
             placing: false,
+            left: None,
             open_failures: 0,
         }
     }
@@ -316,8 +320,11 @@ impl Call {
     ) {
         let until = core.after(core.patience());
         let party = &mut self.record.legs[leg];
+        let dialog_is_confirmed = party.dialog.confirmed;
         let invite = &mut party.incoming[index];
         let retry_after = match status {
+            // RFC 3261 §14.2 asks for it in a 500, where it is drawn from 0 to 10 s.
+            500 if dialog_is_confirmed => Some(core.random_seconds()),
             503 => Some(core.random_seconds()),
             _ => None,
         };
@@ -337,7 +344,7 @@ impl Call {
     }
 
     fn refuse_invite(&mut self, core: &mut Core, leg: usize, index: usize, status: u16) {
-        self.record.legs[leg].offer_in = Bytes::new();
+        self.withdraw_offer(leg);
         self.answer_invite(core, leg, index, status, None);
     }
 

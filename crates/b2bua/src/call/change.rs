@@ -1,11 +1,12 @@
 //! Re-INVITEs from either side, and the answers to our own.
 
 use bytes::Bytes;
+use failover::Flow;
 use failover::record::{Base, ClientState, LegState, Phase, Purpose, ServerState};
 use sip_core::Message;
 use sip_core::transactions::ServerKey;
 
-use super::{Call, setup};
+use super::{Call, reach, setup};
 use crate::core::{Core, InviteId, Way};
 use crate::io::Cause;
 use crate::{message, sdp};
@@ -20,7 +21,7 @@ impl Call {
         (flow, _): Way,
         invite: &Message,
     ) {
-        let party = &mut self.record.legs[leg];
+        let party = &self.record.legs[leg];
         let open = party.incoming.iter().any(|invite| match invite.state {
             ServerState::Proceeding { .. } | ServerState::Accepted { .. } => true,
             ServerState::Refused { .. } => false,
@@ -31,27 +32,59 @@ impl Call {
         });
         if open {
             // RFC 3261 §14.2: the first one has no final answer yet, or its ACK is lost.
-            return core.put_off(key, invite, 500);
+            return self.refuse_new(core, leg, key, flow, invite, 500);
         }
         if ours || self.record.phase != Phase::Talking {
-            return core.answer(key, invite, 491);
+            return self.refuse_new(core, leg, key, flow, invite, 491);
         }
         let Some(body) = message::sdp_of(invite) else {
-            return core.answer(key, invite, 415);
+            return self.refuse_new(core, leg, key, flow, invite, 415);
         };
         if !body.is_empty() && sdp::audio(body).is_none() {
-            return core.answer(key, invite, 488);
+            return self.refuse_new(core, leg, key, flow, invite, 488);
         }
+        let party = &mut self.record.legs[leg];
         party.dialog.refresh(invite);
+        party.flow = reach::flow(party, flow, reach::is_honest(party, invite, &flow));
         party.offer_in = Bytes::copy_from_slice(body);
-        party.incoming.push(setup::server_invite(core, flow, invite, !body.is_empty()));
-        let index = party.incoming.len() - 1;
-        let cseq = party.incoming[index].cseq;
-        self.add_server_key(core, leg, cseq, key);
+        let index = self.note_invite(core, leg, key, flow, invite);
         if self.is_refresh(leg) {
             return self.answer_refresh(core, leg, index);
         }
         self.answer_invite(core, leg, index, 100, None);
+    }
+
+    /// Notes an INVITE of a leg; returns where.
+    fn note_invite(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        key: ServerKey,
+        flow: Flow,
+        invite: &Message,
+    ) -> usize {
+        let noted = setup::server_invite(core, flow, invite);
+        let cseq = noted.cseq;
+        self.record.legs[leg].incoming.push(noted);
+        self.add_server_key(core, leg, cseq, key);
+        self.record.legs[leg].incoming.len() - 1
+    }
+
+    /// Refuses a re-INVITE. It is noted, since until its ACK no INVITE may go the other way.
+    fn refuse_new(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        key: ServerKey,
+        flow: Flow,
+        invite: &Message,
+        status: u16,
+    ) {
+        if INCOMING_MAX <= self.record.legs[leg].incoming.len() {
+            return core.put_off(key, invite, 500);
+        }
+        let index = self.note_invite(core, leg, key, flow, invite);
+        self.answer_invite(core, leg, index, status, None);
     }
 
     /// Returns whether the phone's offer changes nothing for the other leg.
@@ -157,6 +190,7 @@ impl Call {
         let purpose = invite.purpose;
         if purpose != Purpose::Call {
             party.dialog.refresh(answer);
+            party.flow = reach::flow(party, party.flow, !party.registered);
         }
         match purpose {
             Purpose::Call => self.answered(core, index, answer),
@@ -375,3 +409,6 @@ impl Call {
         }
     }
 }
+
+/// INVITEs of a phone that are noted at one time.
+const INCOMING_MAX: usize = 4;

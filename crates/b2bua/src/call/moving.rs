@@ -47,11 +47,18 @@ impl Call {
         }
         if let Some(standby) = self.record.standby.take() {
             self.record.holder = Some(standby);
-            self.record.moves += 1;
-            core.counters.moves += 1;
-            core.event(Event::Moved { call: self.record.call, from, to: standby.gateway });
+            self.moved(core, from, standby.gateway);
             self.sync_media(core);
+        } else {
+            self.left = Some(from);
         }
+    }
+
+    /// Notes that the media is at another gateway.
+    pub(super) fn moved(&mut self, core: &mut Core, from: NodeId, to: NodeId) {
+        self.record.moves = self.record.moves.saturating_add(1);
+        core.counters.moves += 1;
+        core.event(Event::Moved { call: self.record.call, from, to });
     }
 
     /// Asks for what is missing after a death.
@@ -177,6 +184,7 @@ impl Call {
             self.record.legs[leg].agreed = Some(sent);
         }
         self.record.legs[leg].resync = false;
+        self.pass_direction(leg);
         self.ack(core, leg, index);
         self.judge(core, leg, 200, None, false);
     }

@@ -1,10 +1,11 @@
 //! Requests inside the dialogs of a call.
 
+use failover::Flow;
 use failover::record::{LegState, Phase, ServerState};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Method, Name};
 
-use super::{Call, next_cseq};
+use super::{Call, next_cseq, reach};
 use crate::core::{ClientUse, Core, Way};
 use crate::message;
 
@@ -35,7 +36,7 @@ impl Call {
         match method {
             Method::Invite => self.reinvited(core, leg, key, way, request),
             Method::Options => answer_options(core, key, request),
-            Method::Update => self.updated(core, leg, key, request),
+            Method::Update => self.updated(core, leg, key, way.0, request),
             Method::Info | Method::Message => self.pass_on(core, leg, key, request),
             Method::Prack => core.answer(key, request, 481),
             Method::Ack | Method::Bye | Method::Cancel => {}
@@ -49,10 +50,18 @@ impl Call {
     }
 
     /// Answers an UPDATE. We allow none, but one without an offer does no harm (RFC 3311 §5.2).
-    fn updated(&mut self, core: &mut Core, leg: usize, key: ServerKey, update: &Message) {
+    fn updated(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        key: ServerKey,
+        source: Flow,
+        update: &Message,
+    ) {
         let party = &mut self.record.legs[leg];
         if update.body().is_empty() {
             party.dialog.refresh(update);
+            party.flow = reach::flow(party, source, reach::is_honest(party, update, &source));
             let contact = message::contact(party);
             return core
                 .answer_with(key, update, 200, |answer| answer.header(Name::CONTACT, contact));

@@ -36,10 +36,15 @@ impl Call {
         Some((sent, bytes))
     }
 
-    /// Returns whether the phone of `leg` knows exactly this SDP as the last one sent.
+    /// Returns whether the phone of `leg` has agreed to exactly this SDP.
     pub(super) fn knows(&self, leg: usize, base: Base) -> bool {
         let Some(holder) = self.record.holder else { return false };
-        let identity = self.record.legs[leg].identity;
+        let party = &self.record.legs[leg];
+        let identity = party.identity;
+        if party.agreed.as_ref().is_none_or(|agreed| agreed.version != identity.version) {
+            // What it was sent last was refused.
+            return false;
+        }
         let sent = SentSdp {
             base,
             address: holder.rtp(leg),
@@ -67,8 +72,14 @@ impl Call {
         let sent = SentSdp { base, ..agreed };
         let ours = sdp::audio(self.record.base(leg, &sent))?;
         let theirs = sdp::audio(&party.received);
-        let was = sent.direction.unwrap_or(ours.direction);
-        let now = theirs.as_ref().map_or(was, |theirs| was.narrowed(theirs.direction.mirrored()));
+        let now = match &theirs {
+            Some(_) if party.resync => self.wishes(1 - leg),
+            Some(theirs) => {
+                let was = sent.direction.unwrap_or(ours.direction);
+                was.narrowed(theirs.direction.mirrored())
+            }
+            None => sent.direction.unwrap_or(ours.direction),
+        };
         let direction = (now != ours.direction).then_some(now);
         let all = match sent.formats.is_empty() {
             true => &ours.formats,
@@ -82,6 +93,35 @@ impl Call {
         };
         let formats = if formats == ours.formats { Vec::new() } else { formats };
         self.prepare(leg, sent.base, formats, direction)
+    }
+
+    /// Returns the direction in the last SDP sent to a leg that took effect.
+    fn told_direction(&self, leg: usize) -> Direction {
+        let agreed = self.record.legs[leg].agreed.as_ref();
+        let direction = agreed.and_then(|sent| {
+            sent.direction.or_else(|| Some(sdp::audio(self.record.base(leg, sent))?.direction))
+        });
+        direction.unwrap_or_default()
+    }
+
+    /// Returns who sends, as the phone of `leg` says it and as far as it was allowed to.
+    fn wishes(&self, leg: usize) -> Direction {
+        let said = sdp::audio(&self.record.legs[leg].received);
+        let said = said.map(|audio| audio.direction).unwrap_or_default();
+        said.narrowed(self.told_direction(leg).mirrored())
+    }
+
+    /// Has the other leg told when the phone of `leg` answered our re-INVITE with another direction
+    /// than before: someone held or resumed in the same moment.
+    pub(super) fn pass_direction(&mut self, leg: usize) {
+        let other = 1 - leg;
+        if self.record.legs[other].agreed.is_none() {
+            return;
+        }
+        let takes = self.wishes(other).mirrored();
+        if self.told_direction(other).narrowed(takes) != self.wishes(leg).narrowed(takes) {
+            self.record.legs[other].resync = true;
+        }
     }
 
     /// Takes over the phone's SDP although the other leg is not told of it.

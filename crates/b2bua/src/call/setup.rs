@@ -13,7 +13,7 @@ use sip_core::dialog::Dialog;
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name};
 
-use super::Call;
+use super::{Call, reach};
 use crate::core::{Core, Way};
 use crate::io::{Cause, Event, NotPlaced, Output, Wanted};
 use crate::{message, sdp};
@@ -43,7 +43,8 @@ impl Call {
         let callee = callee(core, call, slot, &dialog, target, contact);
         let mut caller = new_leg(core, dialog, flow, contact, registered, false);
         caller.offer_in = Bytes::copy_from_slice(body);
-        caller.incoming.push(server_invite(core, flow, invite, !body.is_empty()));
+        caller.flow = reach::flow(&caller, flow, reach::is_honest(&caller, invite, &flow));
+        caller.incoming.push(server_invite(core, flow, invite));
         let cseq = caller.incoming[0].cseq;
         let hops = invite.max_forwards().unwrap_or(71).clamp(1, 71) - 1;
         let mut new = Self::with_record(CallRecord {
@@ -109,8 +110,8 @@ impl Call {
                 self.record.holder = Some(place);
                 core.hold(self.record.call, &place);
                 self.media_changed = true;
-                for leg in 0..2 {
-                    self.record.legs[leg].moving.restart();
+                if let Some(from) = self.left.take() {
+                    self.moved(core, from, place.gateway);
                 }
             }
             (None, None) => return self.not_placed(core, NotPlaced::NoGateway),
@@ -238,6 +239,7 @@ impl Call {
         let callee = &mut self.record.legs[1];
         if let Ok(dialog) = callee.dialog.answered(answer) {
             callee.dialog = dialog;
+            callee.flow = reach::flow(callee, callee.flow, !callee.registered);
         }
         callee.state = LegState::Confirmed;
         if self.record.is_ended() {
@@ -364,12 +366,7 @@ pub(super) fn passed_on(status: u16) -> u16 {
 }
 
 /// Notes what the answers to an INVITE need.
-pub(super) fn server_invite(
-    core: &Core,
-    flow: Flow,
-    invite: &Message,
-    offered: bool,
-) -> ServerInvite {
+pub(super) fn server_invite(core: &Core, flow: Flow, invite: &Message) -> ServerInvite {
     ServerInvite {
         cseq: invite.cseq().map_or(0, |cseq| cseq.number),
         vias: invite.headers(Name::VIA).map(Bytes::copy_from_slice).collect(),
@@ -377,7 +374,7 @@ pub(super) fn server_invite(
         flow,
         came_at: core.unix,
         initial: invite.to_tag().is_none(),
-        offered,
+        offered: !invite.body().is_empty(),
         relayed: false,
         state: ServerState::Proceeding { status: 0, sdp: false },
     }

@@ -1,7 +1,7 @@
 //! A scripted phone: it does what it is told, message by message, and writes its messages as a
 //! phone would, without any code of the machine under test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// One end of one dialog, or of one about to be.
@@ -24,6 +24,8 @@ pub(crate) struct Phone {
     pub(crate) codecs: &'static str,
     /// The request it answers next.
     pub(crate) asked: Option<Text>,
+    /// The CANCEL it got last.
+    cancel: Option<Text>,
     /// The INVITE it sent last: its branch and CSeq.
     invite: Option<(String, u32)>,
     /// What it sent last.
@@ -32,8 +34,10 @@ pub(crate) struct Phone {
     pub(crate) inbox: Vec<Text>,
     /// The ACKs it got, by CSeq.
     pub(crate) acks: Vec<u32>,
-    /// It made the Call-ID.
-    calls: bool,
+    /// How it answered, by method.
+    answers: BTreeMap<String, u16>,
+    /// What it answered, by branch.
+    answered: BTreeSet<String>,
 }
 
 /// A message, as lines.
@@ -137,11 +141,13 @@ impl Phone {
             direction: "sendrecv",
             codecs: "0 8 101",
             asked: None,
+            cancel: None,
             invite: None,
             last: None,
             inbox: Vec::new(),
             acks: Vec::new(),
-            calls: false,
+            answers: BTreeMap::new(),
+            answered: BTreeSet::new(),
         }
     }
 
@@ -168,7 +174,11 @@ impl Phone {
             tag => format!(";tag={tag}"),
         };
         let body = body.unwrap_or_default();
-        let kind = if body.is_empty() { "" } else { "Content-Type: application/sdp\r\n" };
+        let kind = match body.get(..3) {
+            None | Some("") => "",
+            Some("v=0") => "Content-Type: application/sdp\r\n",
+            Some(_) => "Content-Type: text/plain\r\n",
+        };
         let text = format!(
             "{method} {target} SIP/2.0\r\nVia: SIP/2.0/UDP {};branch={branch};rport\r\n\
              Max-Forwards: 70\r\nFrom: {};tag={}\r\nTo: {}{to_tag}\r\nCall-ID: {}\r\n\
@@ -198,14 +208,17 @@ impl Phone {
         self.local_tag = tag;
         self.call_id = call_id;
         let text = text
-            .replacen(&format!("REGISTER {} ", uri(&self.local)), &format!("REGISTER sip:{} ", self.gate), 1)
+            .replacen(
+                &format!("REGISTER {} ", uri(&self.local)),
+                &format!("REGISTER sip:{} ", self.gate),
+                1,
+            )
             .replacen("Content-Length", &format!("Expires: {expires}\r\nContent-Length"), 1);
         self.last = Some(text.clone());
         text
     }
 
     pub(crate) fn call(&mut self, user: &str, with_sdp: bool) -> String {
-        self.calls = true;
         self.call_id = format!("call-{}-{}", self.name, self.cseq);
         self.local_tag = format!("t-{}", self.name);
         self.remote = format!("<sip:{user}@{}>", self.gate);
@@ -270,6 +283,12 @@ impl Phone {
         self.answer_to(&asked, status, with_sdp, extra, None)
     }
 
+    /// Answers the CANCEL it got last.
+    pub(crate) fn answer_cancel(&mut self) -> String {
+        let cancel = self.cancel.take().expect("there is a cancel");
+        self.answer_to(&cancel, 200, false, "", None)
+    }
+
     pub(crate) fn answer_to(
         &mut self,
         asked: &Text,
@@ -278,6 +297,10 @@ impl Phone {
         extra: &str,
         tag: Option<&str>,
     ) -> String {
+        if 200 <= status {
+            self.answers.insert(asked.method().to_owned(), status);
+            self.answered.insert(asked.branch().to_owned());
+        }
         if self.local_tag.is_empty() {
             self.local_tag = format!("t-{}", self.name);
         }
@@ -304,12 +327,36 @@ impl Phone {
         text
     }
 
+    /// Returns its last request when nothing has come back for it, as after its timer E.
+    pub(crate) fn unanswered(&self) -> Option<String> {
+        let last = Text(self.last.clone()?);
+        let silent = last.is_request()
+            && !matches!(last.method(), "ACK" | "INVITE")
+            && !self
+                .inbox
+                .iter()
+                .any(|m| !m.is_request() && m.header("Via").contains(last.branch()));
+        silent.then_some(last.0)
+    }
+
+    /// Answers a request other than INVITE as it answered one of that method before.
+    pub(crate) fn answer_anew(&mut self) -> Option<String> {
+        let asked = self.asked.clone()?;
+        let status = *self.answers.get(asked.method())?;
+        if asked.method() == "INVITE" || self.answered.contains(asked.branch()) {
+            return None;
+        }
+        Some(self.answer_to(&asked, status, false, "", None))
+    }
+
     /// Takes in a message; returns whether it is new to it.
     pub(crate) fn hear(&mut self, message: Text) -> bool {
         let is_new = !self.inbox.contains(&message);
         if message.is_request() {
             if message.method() == "ACK" {
                 self.acks.push(message.cseq());
+            } else if message.method() == "CANCEL" {
+                self.cancel = Some(message.clone());
             } else {
                 self.learn_from_request(&message);
                 self.asked = Some(message.clone());

@@ -23,12 +23,30 @@ pub(crate) fn run(world: &mut World, script: &str) -> String {
             world.rebuild();
         }
         step(world, line);
+        if world.rebuilds {
+            repeat(world);
+        }
         for line in world.log.drain(..) {
             out += &line;
             out.push('\n');
         }
     }
     out
+}
+
+/// Lets phones repeat what a rebuild has swallowed.
+fn repeat(world: &mut World) {
+    let names: Vec<String> = world.phones.keys().cloned().collect();
+    for _ in 0..2 {
+        for name in &names {
+            let phone = world.phones.get_mut(name).unwrap();
+            let texts = [phone.unanswered(), phone.answer_anew()];
+            let from = phone.addr;
+            for text in texts.into_iter().flatten() {
+                world.send(from, &text);
+            }
+        }
+    }
 }
 
 /// Does one step.
@@ -79,6 +97,7 @@ pub(crate) fn step(world: &mut World, line: &str) {
         ["reinvites"] => phone.invite(true, true),
         ["says", method] => phone.say(method, None),
         ["says", method, body] => phone.say(method, Some(body)),
+        ["answers", "cancel"] => phone.answer_cancel(),
         ["answers", status] => phone.answer(status.parse().unwrap(), false, ""),
         ["answers", status, "with", "sdp"] => phone.answer(status.parse().unwrap(), true, ""),
         ["answers", status, "as", tag, "with", "sdp"] => {
@@ -111,6 +130,7 @@ fn at_gateway(world: &mut World, name: &str, action: &[&str]) {
         ["dies"] => {
             gateway.alive = false;
             gateway.open.clear();
+            world.observer.dead.insert(gateway.ip.to_string());
             world.input(Input::GatewayDead { gateway: id, boot });
         }
         ["returns"] => {

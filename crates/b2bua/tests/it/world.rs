@@ -13,6 +13,7 @@ use b2bua::{
 use bytes::Bytes;
 use failover::{Boot, CallId, CallRecord, Clock, NodeId, UnixMs};
 
+use crate::observer::Observer;
 use crate::phone::{Phone, Phones, Text};
 
 pub(crate) struct World {
@@ -31,6 +32,7 @@ pub(crate) struct World {
     pub(crate) record_len_max: usize,
     /// Phones that hear nothing.
     pub(crate) deaf: BTreeSet<String>,
+    pub(crate) observer: Observer,
 }
 
 pub(crate) struct Gateway {
@@ -62,6 +64,7 @@ impl World {
             rebuilds: false,
             record_len_max: 0,
             deaf: BTreeSet::new(),
+            observer: Observer::default(),
         };
         world.introduce();
         world
@@ -120,6 +123,7 @@ impl World {
 
     /// Lets a phone send something.
     pub(crate) fn send(&mut self, from: SocketAddr, text: &str) {
+        self.observer.sent(&Text(text.to_owned()));
         let message = sip_core::Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
         let slot = SlotHash::new(7).of_message(&message);
         let flow = Flow {
@@ -173,6 +177,7 @@ impl World {
                 }
                 Output::Detail(detail) => {
                     self.log.push(format!("  detail {:?} moves={}", detail.cause, detail.moves));
+                    self.observer.ended(&detail);
                     self.details.push(*detail);
                 }
                 Output::Event(_) => {}
@@ -224,7 +229,7 @@ impl World {
             .legs
             .iter()
             .map(|leg| {
-                let remote = leg.remote.map_or("?".to_owned(), |remote| remote.to_string());
+                let remote = leg.remote.map_or_else(|| "?".to_owned(), |remote| remote.to_string());
                 let held = if leg.held { " held" } else { "" };
                 format!("{}->{remote}{held}", leg.port)
             })
@@ -241,8 +246,8 @@ impl World {
     fn deliver(&mut self, sip: &SipOut) {
         assert_eq!(sip.epoch, Epoch(1));
         let text = Text(String::from_utf8(sip.bytes.to_vec()).unwrap());
-        let Some(phone) =
-            self.phones.values_mut().find(|phone| phone.addr == sip.flow.remote)
+        self.observer.received(&text);
+        let Some(phone) = self.phones.values_mut().find(|phone| phone.addr == sip.flow.remote)
         else {
             self.log.push(format!("  {} < {}", sip.flow.remote, summary(&text)));
             return;
