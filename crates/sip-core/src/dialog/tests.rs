@@ -170,6 +170,15 @@ fn a_sips_call_makes_a_secure_dialog() {
     assert!(Dialog::calling(&invite).expect("a dialog").secure);
 }
 
+#[cfg(feature = "serde")]
+#[test]
+fn a_stored_dialog_comes_back_as_it_was() {
+    let dialog = Dialog::uac(&invite(), &answer(200, "desk")).expect("a 2xx makes a dialog");
+    let stored = serde_json::to_vec(&dialog).expect("it can be stored");
+
+    assert_eq!(serde_json::from_slice::<Dialog>(&stored).expect("it can be read"), dialog);
+}
+
 /// An INVITE that came through two proxies.
 fn invite() -> Message {
     Writer::request(Method::Invite, b"sip:bob@callee.example")
