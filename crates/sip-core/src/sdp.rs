@@ -22,10 +22,14 @@ use std::net::IpAddr;
 use crate::lex;
 use crate::uri::{ipv4, ipv6};
 
+mod direction;
 mod edit;
+mod media;
 mod offer;
 
+pub use direction::Direction;
 pub use edit::Edit;
+pub use media::Media;
 pub use offer::{AnswerError, check_answer};
 
 /// A description may have this many lines.
@@ -132,7 +136,7 @@ impl<'a> Sdp<'a> {
                 continue;
             }
             let error = |kind| SdpError { kind, offset: line.at };
-            if media_line(self.value(*line)).is_none() {
+            if media::media_line(self.value(*line)).is_none() {
                 return Err(error(SdpErrorKind::Media));
             }
             if self.media.len() == MEDIA_MAX {
@@ -208,7 +212,7 @@ impl<'a> Sdp<'a> {
     #[must_use]
     pub fn medium(&self, index: usize) -> Option<Media<'_, 'a>> {
         let section = *self.media.get(index)?;
-        let line = media_line(self.value(self.lines[section.first]))?;
+        let line = media::media_line(self.value(self.lines[section.first]))?;
         Some(Media { sdp: self, section, line })
     }
 
@@ -260,142 +264,6 @@ fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b' ').filter(|word| !word.is_empty())
 }
 
-/// What an `m=` line says.
-#[derive(Clone, Copy, Debug)]
-struct MediaLine<'a> {
-    kind: &'a [u8],
-    port_text: &'a [u8],
-    port: u16,
-    proto: &'a [u8],
-    formats: &'a [u8],
-}
-
-fn media_line(value: &[u8]) -> Option<MediaLine<'_>> {
-    let (kind, rest) = word(value);
-    let (port_text, rest) = word(rest);
-    let (proto, formats) = word(rest);
-    let formats = lex::trim(formats);
-    let digits = port_text.split(|&b| b == b'/').next()?;
-    let port = u16::try_from(lex::number(digits)?).ok()?;
-    let is_whole = !kind.is_empty() && !proto.is_empty() && !formats.is_empty();
-    is_whole.then_some(MediaLine { kind, port_text: digits, port, proto, formats })
-}
-
-fn word(text: &[u8]) -> (&[u8], &[u8]) {
-    lex::split_while(lex::trim_start(text), |b| b != b' ')
-}
-
-/// One medium of a description.
-#[derive(Clone, Copy, Debug)]
-pub struct Media<'s, 'a> {
-    sdp: &'s Sdp<'a>,
-    section: Section,
-    line: MediaLine<'a>,
-}
-
-impl<'s, 'a> Media<'s, 'a> {
-    /// Returns the kind: `audio`, `video`, or one never heard of.
-    #[must_use]
-    pub const fn kind(&self) -> &'a [u8] {
-        self.line.kind
-    }
-
-    /// Returns the port; 0 refuses the medium or switches it off.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.line.port
-    }
-
-    /// Returns the protocol: `RTP/AVP`.
-    #[must_use]
-    pub const fn proto(&self) -> &'a [u8] {
-        self.line.proto
-    }
-
-    /// Iterates over the formats; for RTP these are payload type numbers.
-    pub fn formats(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        words(self.line.formats)
-    }
-
-    /// Iterates over those formats that are payload type numbers.
-    pub fn payload_types(&self) -> impl Iterator<Item = u8> + use<'a> {
-        self.formats().filter_map(|format| {
-            lex::number(format).and_then(|number| u8::try_from(number).ok()).filter(|&n| n < 128)
-        })
-    }
-
-    /// Returns the medium's own `c=` line, else that above all media.
-    #[must_use]
-    pub fn connection(&self) -> Option<Connection<'a>> {
-        self.sdp.connection_in(self.lines()).or_else(|| self.sdp.connection())
-    }
-
-    /// Returns the direction: its own, else that above all media, else both ways.
-    #[must_use]
-    pub fn direction(&self) -> Direction {
-        self.sdp
-            .direction_in(self.lines())
-            .or_else(|| self.sdp.direction())
-            .unwrap_or(Direction::SendRecv)
-    }
-
-    /// True when the sender wants nothing sent to it: `sendonly`, `inactive`, or
-    /// the address 0.0.0.0 of old phones (RFC 3264 §8.4).
-    #[must_use]
-    pub fn is_hold(&self) -> bool {
-        !self.direction().receives()
-            || self
-                .connection()
-                .and_then(|connection| connection.ip())
-                .is_some_and(|ip| ip.is_unspecified())
-    }
-
-    /// Returns what `a=rtpmap` says of a payload type. Static types (0, 8, 9 …)
-    /// may stand without one.
-    #[must_use]
-    pub fn rtpmap(&self, payload_type: u8) -> Option<Rtpmap<'a>> {
-        self.attributes("rtpmap").find_map(|value| {
-            let (number, rest) = word(value);
-            if lex::number(number) != Some(u32::from(payload_type)) {
-                return None;
-            }
-            let mut parts = lex::trim(rest).split(|&b| b == b'/');
-            let encoding = parts.next()?;
-            let clock = lex::number(parts.next()?)?;
-            let channels = parts.next().and_then(lex::number).unwrap_or(1);
-            Some(Rtpmap { encoding, clock, channels })
-        })
-    }
-
-    /// Returns what `a=fmtp` says of a payload type.
-    #[must_use]
-    pub fn fmtp(&self, payload_type: u8) -> Option<&'a [u8]> {
-        self.attributes("fmtp").find_map(|value| {
-            let (number, rest) = word(value);
-            (lex::number(number) == Some(u32::from(payload_type))).then(|| lex::trim(rest))
-        })
-    }
-
-    /// Returns port and address of `a=rtcp` (RFC 3605).
-    #[must_use]
-    pub fn rtcp(&self) -> Option<(u16, Option<IpAddr>)> {
-        let value = self.attributes("rtcp").next()?;
-        let mut fields = words(value);
-        let port = u16::try_from(lex::number(fields.next()?)?).ok()?;
-        Some((port, fields.nth(2).and_then(ip)))
-    }
-
-    /// Iterates over the values of `a=name` and `a=name:value` of this medium;
-    /// empty for the former.
-    pub fn attributes(&self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + use<'s, 'a> {
-        self.sdp.attributes_in(self.lines(), name)
-    }
-
-    fn lines(&self) -> &'s [Line] {
-        &self.sdp.lines[self.section.first..self.section.end]
-    }
-}
-
 /// Who made a description, and which version of it this is (RFC 8866 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'a> {
@@ -443,78 +311,6 @@ pub struct Rtpmap<'a> {
     pub clock: u32,
     /// Channels, 1 when not stated.
     pub channels: u32,
-}
-
-/// Which way media flows, seen from the maker of the description.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Both ways.
-    SendRecv,
-    /// Only from the maker.
-    SendOnly,
-    /// Only to the maker.
-    RecvOnly,
-    /// Neither way.
-    Inactive,
-}
-
-impl Direction {
-    fn new(text: &[u8]) -> Option<Self> {
-        match text {
-            b"sendrecv" => Some(Self::SendRecv),
-            b"sendonly" => Some(Self::SendOnly),
-            b"recvonly" => Some(Self::RecvOnly),
-            b"inactive" => Some(Self::Inactive),
-            _ => None,
-        }
-    }
-
-    /// Makes one of both halves.
-    #[must_use]
-    pub const fn of(sends: bool, receives: bool) -> Self {
-        match (sends, receives) {
-            (true, true) => Self::SendRecv,
-            (true, false) => Self::SendOnly,
-            (false, true) => Self::RecvOnly,
-            (false, false) => Self::Inactive,
-        }
-    }
-
-    /// True when the maker sends.
-    #[must_use]
-    pub const fn sends(self) -> bool {
-        matches!(self, Self::SendRecv | Self::SendOnly)
-    }
-
-    /// True when the maker receives.
-    #[must_use]
-    pub const fn receives(self) -> bool {
-        matches!(self, Self::SendRecv | Self::RecvOnly)
-    }
-
-    /// Returns the same flow seen from the other side.
-    #[must_use]
-    pub const fn reversed(self) -> Self {
-        Self::of(self.receives(), self.sends())
-    }
-
-    /// Returns what an answer may say at most that itself wishes `wish`
-    /// (RFC 3264 §6.1).
-    #[must_use]
-    pub const fn answered_with(self, wish: Self) -> Self {
-        Self::of(self.receives() && wish.sends(), self.sends() && wish.receives())
-    }
-
-    /// Returns the attribute's name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::SendRecv => "sendrecv",
-            Self::SendOnly => "sendonly",
-            Self::RecvOnly => "recvonly",
-            Self::Inactive => "inactive",
-        }
-    }
 }
 
 #[cfg(test)]

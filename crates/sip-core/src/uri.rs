@@ -89,7 +89,10 @@ impl<'a> Host<'a> {
             }
             _ => {
                 let (host, rest) = lex::split_while(text, lex::is_host_byte);
-                (Self((!host.is_empty()).then_some(host).ok_or(Malformed)?), rest)
+                if host.is_empty() {
+                    return Err(Malformed);
+                }
+                (Self(host), rest)
             }
         };
         let [b':', after @ ..] = lex::trim_start(rest) else {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::{Direction, Line, Media, Sdp, attribute, word};
+use super::media::word;
+use super::{Direction, Line, Media, Sdp, attribute};
 use crate::splice::Splices;
 
 /// Changes single lines of a description. Media are counted from 0; a call for
