@@ -31,7 +31,7 @@ use survive::{hogs, outage};
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.child {
-        Some(Child::Rm { config }) => Err(anyhow::anyhow!("cannot serve {} yet", config.display())),
+        Some(Child::Rm { config }) => rm::serve(config).map(|()| true),
         Some(Child::Mediagate { config }) => mediagate::serve(config).map(|()| true),
         Some(Child::Hog) => hogs::burn(),
         None => survive(&args),
