@@ -70,12 +70,11 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     raise_file_limit()?;
     let servers = Servers::start(args)?;
+    account.say(&format!("four servers run; logs in {}", servers.dir().display()));
+    pause(RETURN);
     report.realtime = servers.is_realtime();
-    let class = if report.realtime { "with" } else { "without" };
-    account.say(&format!(
-        "four servers run, {class} a real-time class; logs in {}",
-        servers.dir().display()
-    ));
+    let class = if report.realtime { "each has" } else { "not each has" };
+    account.say(&format!("{class} a real-time class"));
     let mut show = Show { args, account, servers, stage: Stage::open(args)? };
     account.say("all phones are registered");
     let made = show.stage.settle()?;
@@ -183,9 +182,11 @@ impl Show<'_> {
 
     /// Ends the outage: a new process takes the dead one's place.
     fn recover(&mut self, victim: Server, silence: &mut Silence) -> anyhow::Result<()> {
-        self.servers.kill(victim)?;
         if self.args.how == How::Cut {
-            silence.heal(&self.servers, victim, &self.stage.studio)?;
+            // The network heals over a process that no longer acts, so that
+            // its end is told as any other.
+            self.servers.signal(victim, Signal::SIGSTOP)?;
+            silence.heal(&self.servers, &self.stage.studio)?;
         }
         self.servers.restart(victim)?;
         let ip = victim.ip().into();

@@ -199,7 +199,15 @@ impl Servers {
     pub(crate) fn restart(&mut self, server: Server) -> anyhow::Result<()> {
         self.kill(server)?;
         self.spawn(server)?;
-        self.wait_until_up(server)
+        self.wait_until_up(server)?;
+        let linked = wait_for(Duration::from_secs(30), || {
+            self.check().is_err() || figure(server, "driver_links_up").is_some_and(|up| up != "0")
+        });
+        self.check()?;
+        if !linked {
+            bail!("{} was not taken in again; see {}", server.name(), self.dir.display());
+        }
+        Ok(())
     }
 
     /// Kills a process and forgets it.
@@ -226,7 +234,12 @@ impl Servers {
 
     /// Returns the processes that run beside `server`.
     pub(crate) fn others(&self, server: Server) -> impl Iterator<Item = Server> + '_ {
-        self.running.iter().map(|(running, _)| *running).filter(move |running| *running != server)
+        self.all().filter(move |running| *running != server)
+    }
+
+    /// Returns the processes that run.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Server> + '_ {
+        self.running.iter().map(|(running, _)| *running)
     }
 
     /// Fails if a process has ended by itself.
@@ -245,14 +258,8 @@ impl Servers {
     pub(crate) fn is_realtime(&self) -> bool {
         let judges = [Server::B2b, Server::Controller, Server::Mediagate, Server::StandbyMediagate];
         judges.into_iter().all(|server| {
-            get(server.http(), "/metrics").is_ok_and(|text| {
-                let mut classes = text.lines().filter_map(|line| {
-                    let (name, value) = line.rsplit_once(' ')?;
-                    let name = name.split('{').next()?;
-                    matches!(name, "driver_realtime" | "mediagate_worker_realtime").then_some(value)
-                });
-                classes.all(|value| value == "1")
-            })
+            let classes = ["driver_realtime", "mediagate_worker_realtime"];
+            classes.into_iter().all(|name| figure(server, name).is_none_or(|value| value == "1"))
         })
     }
 
@@ -309,6 +316,15 @@ impl Drop for Servers {
             let _ = child.wait();
         }
     }
+}
+
+/// Returns the first sample of a figure of a process; `None` if it has none.
+fn figure(server: Server, name: &str) -> Option<String> {
+    let text = get(server.http(), "/metrics").ok()?;
+    text.lines().find_map(|line| {
+        let (sample, value) = line.rsplit_once(' ')?;
+        (sample.split('{').next() == Some(name)).then(|| value.to_owned())
+    })
 }
 
 /// Fetches a page from a process; fails unless its status is 200.
