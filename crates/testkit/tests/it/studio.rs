@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use testkit::{Command, Config, Fleet, PhoneId, State, Studio};
+use testkit::{Command, Config, Fleet, PhoneId, Speech, State, Studio};
 
 /// Waits until `done` says so, at most five seconds.
 fn wait(studio: &Studio, done: impl Fn(&Fleet, Instant) -> bool + Copy + Send + 'static) {
@@ -61,4 +61,25 @@ fn a_deafened_studio_hears_no_more() {
     wait(&studio, |fleet, now| Duration::from_millis(200) < fleet.ear(PhoneId(0)).silence(now));
     studio.deafen(None).unwrap();
     wait(&studio, |fleet, now| fleet.ear(PhoneId(0)).silence(now) < Duration::from_millis(40));
+}
+
+/// A studio of one phone at 127.0.9.`host`.
+fn phone(host: u8, speech: Speech) -> Studio {
+    let config = Config { speech, ..Config::new([127, 0, 9, host].into()) };
+    Studio::open(config, host.into()).unwrap()
+}
+
+#[test]
+fn a_phone_hears_an_echo_and_a_tone() {
+    for (host, speech) in [(4, Speech::Echo), (5, Speech::Tone)] {
+        let (other, caller) = (phone(host, speech), phone(3, Speech::Stamps));
+        caller.with(move |fleet, now| {
+            let to = format!("sip:1000@127.0.9.{host}:5060");
+            fleet.plan(now, PhoneId(0), Command::Call { to });
+        });
+        wait(&caller, |fleet, now| 20 < fleet.ear(PhoneId(0)).heard(now).received);
+        let heard = caller.with(|fleet, now| fleet.ear(PhoneId(0)).heard(now));
+        assert_eq!(heard.foreign == 0, speech == Speech::Echo, "an echo is what the phone said");
+        assert!(other.with(|fleet, now| 20 < fleet.ear(PhoneId(0)).heard(now).received));
+    }
 }
