@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::beats::Beats;
 use crate::frames::send;
+use crate::journal;
 use crate::mediagates::{Mediagates, Told};
 
 /// What this role asks of the rest of the process.
@@ -167,8 +168,8 @@ impl B2bRole {
             }
             Asked::Media { gateway, boot, command } => self.command(gateway, boot, &command),
             Asked::Freed(place) => self.mediagates.free(now, &place),
-            Asked::Detail(detail) => info!(?detail, "call ended"),
-            Asked::Event(event) => debug!(?event, "b2b"),
+            Asked::Detail(detail) => journal::detail(&detail),
+            Asked::Event(event) => journal::event(&event),
         }
     }
 

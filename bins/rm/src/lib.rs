@@ -5,6 +5,7 @@ mod beats;
 mod config;
 mod figures;
 pub mod frames;
+mod journal;
 mod mediagates;
 mod node;
 

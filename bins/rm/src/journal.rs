@@ -1,0 +1,42 @@
+//! What an operator reads about calls and registrations, one line each.
+
+use b2bua::{Detail, Event};
+use bytes::Bytes;
+use tracing::{debug, info};
+
+pub(crate) fn event(event: &Event) {
+    match event {
+        Event::Registered { aor, contact, from, expires } => {
+            debug!(aor = %text(aor), contact = %text(contact), %from, expires, "registered");
+        }
+        Event::Unregistered { aor } => debug!(aor = %text(aor), "unregistered"),
+        Event::Started { call, from, to } => {
+            debug!(%call, from = %text(from), to = %text(to), "call began");
+        }
+        Event::Answered { call } => debug!(%call, "call answered"),
+        Event::Moved { call, from, to } => {
+            debug!(%call, from = from.0, to = to.0, "media moved");
+        }
+        Event::KeptApart { call, leg, status } => {
+            info!(%call, leg, status, "a phone would not follow its media");
+        }
+    }
+}
+
+pub(crate) fn detail(detail: &Detail) {
+    let talked = detail.answered_at.map_or(0, |at| detail.ended_at.0.saturating_sub(at.0));
+    debug!(
+        call = %detail.call,
+        from = %text(&detail.from),
+        to = %text(&detail.to),
+        talked_ms = talked,
+        cause = ?detail.cause,
+        moves = detail.moves,
+        "call ended"
+    );
+}
+
+/// A peer's bytes may be anything; what is no UTF-8 is replaced.
+fn text(bytes: &Bytes) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
