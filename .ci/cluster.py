@@ -85,11 +85,8 @@ def config(name, callee):
         return MEDIAGATE.format(standby=str(name == "standby").lower(), **values)
     text = RM.format(**values)
     for other in TALKS_TO[name]:
-        gateway = other in ("mediagate", "standby")
-        role = "mediagate" if gateway else other
+        role = "mediagate" if other == "standby" else other
         text += PEER.format(id=NODES[other], role=role, address=address(other))
-        if gateway:
-            text += f'beat = "{address(other)}:7231"\n'
     return text + {"gate": GATE_ONLY, "b2b": B2B_ONLY}.get(name, "").format(**values)
 
 
@@ -149,6 +146,8 @@ class Cluster:
             self.nodes[name] = self.start(name)
         for node in self.nodes.values():
             node.wait_until_healthy()
+        # A gateway's port numbers rest for 2 s before their first use.
+        time.sleep(2.5)
         return self
 
     def restart(self, name):
@@ -156,6 +155,7 @@ class Cluster:
         self.nodes[name].process.wait(5)
         self.nodes[name] = self.start(name)
         self.nodes[name].wait_until_healthy()
+        time.sleep(2.5)
 
     def faults(self):
         """Stops all nodes; returns what was wrong with them."""
