@@ -162,10 +162,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 let name = kind.name();
                 report::progress(format_args!("{rate} calls/s, round {}: {name}", round + 1));
                 let slice = slice(kind, *rate, args, &counters, scratch.path(), &mut sums[index]);
-                slice.with_context(|| {
+                let failed = slice.with_context(|| {
                     scratch.keep();
                     format!("{name}, logs in {}", scratch.path().display())
                 })?;
+                if failed != 0 {
+                    let kept = scratch.keep_copy(&format!("{rate}-{}-{index}", round + 1))?;
+                    report::progress(format_args!("{failed} failed, logs in {}", kept.display()));
+                }
             }
         }
         rows.extend(summary(*rate, &sums));
@@ -188,7 +192,7 @@ fn slice(
     counters: &Counters,
     folder: &Path,
     sum: &mut Sum,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u64> {
     let hold = Duration::from_millis(args.hold);
     let mut side = Side::start(kind, args, folder)?;
     let _callee = sipp::callee(folder, CALLEE, None)?;
@@ -211,7 +215,8 @@ fn slice(
         most_relay = most_relay.max(procfs::memory(relay));
         std::thread::sleep(Duration::from_millis(500));
     }
-    sum.counted.add(caller.finish()?);
+    let counted = caller.finish()?;
+    sum.counted.add(counted);
     for (index, (process, family)) in side.processes.iter().zip(&families).enumerate() {
         let used = procfs::cpu(family).saturating_sub(cpu[index]);
         match sum.cpu.get_mut(index) {
@@ -234,7 +239,7 @@ fn slice(
         sum.counted_calls = time.as_secs_f64() * f64::from(rate);
         caller.finish()?;
     }
-    Ok(())
+    Ok(counted.failed)
 }
 
 fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {

@@ -39,6 +39,9 @@ enum Args {
     /// Holds calls open at a media gateway; started by `relay`.
     #[command(hide = true)]
     Deal(dealer::Args),
+    /// Gate, b2b and controller; started by `calls`.
+    #[command(hide = true)]
+    Rm(ours::Args),
     /// A media gateway; started by `relay` and `calls`.
     #[command(hide = true)]
     Mediagate(ours::Args),
@@ -53,6 +56,7 @@ fn main() -> anyhow::Result<()> {
         Args::Relay(args) => relay::run(&args),
         Args::SipTransactions(args) => sip_transactions::run(&args),
         Args::Deal(args) => dealer::run(&args),
+        Args::Rm(args) => rm::serve(&args.config),
         Args::Mediagate(args) => mediagate::serve(&args.config),
         Args::Forward(args) => forward::run(&args),
     }

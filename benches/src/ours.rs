@@ -53,7 +53,7 @@ address = "{ip}"
 listen = "{link}"
 plaintext = true
 [log]
-level = "info"
+level = "warn,driver=info,rm::node=info"
 [beat]
 listen = "{ip}:7231"
 [media]
@@ -94,9 +94,11 @@ pub(crate) fn system(
         }
     }
     processes.push(media);
-    peers::wait_for_sip(SocketAddrV4::new(RM, 5060))?;
-    // The b2b hears the gateway's beats by now, or never.
-    std::thread::sleep(Duration::from_millis(500));
+    let answers = peers::wait_for_sip(SocketAddrV4::new(RM, 5060));
+    processes.iter_mut().try_for_each(Child::check)?;
+    answers?;
+    // The gateway's port numbers rest for 2 s before their first use.
+    std::thread::sleep(Duration::from_millis(2500));
     processes.iter_mut().try_for_each(Child::check)?;
     Ok(processes)
 }
@@ -113,7 +115,7 @@ roles = [{roles}]
 listen = "{ip}:7101"
 plaintext = true
 [log]
-level = "info"
+level = "warn,driver=info,rm::node=info"
 "#
     )
 }
@@ -123,10 +125,7 @@ fn peer(id: u16, roles: &str, ip: Ipv4Addr) -> String {
 }
 
 fn gateway() -> String {
-    format!(
-        "[[peer]]\nid = {GATEWAY}\nroles = [\"mediagate\"]\n\
-         link = \"{MEDIA}:7131\"\nbeat = \"{MEDIA}:7231\"\n"
-    )
+    format!("[[peer]]\nid = {GATEWAY}\nroles = [\"mediagate\"]\nlink = \"{MEDIA}:7131\"\n")
 }
 
 fn listener() -> String {

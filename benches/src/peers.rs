@@ -126,6 +126,19 @@ impl Scratch {
         &self.path
     }
 
+    /// Keeps a copy of what is in the folder now; returns where.
+    pub(crate) fn keep_copy(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let mut copy = self.path.clone().into_os_string();
+        copy.push(format!("-{name}"));
+        let copy = PathBuf::from(copy);
+        std::fs::create_dir_all(&copy)?;
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), copy.join(entry.file_name()))?;
+        }
+        Ok(copy)
+    }
+
     /// Keeps the folder for whoever looks into the failure.
     pub(crate) fn keep(&mut self) {
         self.keep = true;
