@@ -12,6 +12,9 @@ pub(crate) fn write(out: &mut Metrics, lessor: &Lessor, plant: Option<&Plant>) {
     let free = u32::try_from(lessor.blocks_free()).unwrap_or(u32::MAX);
     out.gauge("mediagate_blocks_free", "Port blocks that nobody holds.", &[], f64::from(free));
     let figures = plant.map(Plant::figures).unwrap_or_default();
+    let realtime = !figures.is_empty() && figures.iter().all(|figures| figures.realtime);
+    let (name, help) = ("mediagate_realtime", "Whether every worker has a real-time class.");
+    out.gauge(name, help, &[], f64::from(u8::from(realtime)));
     for (worker, figures) in figures.iter().enumerate() {
         write_worker(out, &worker.to_string(), figures);
     }
