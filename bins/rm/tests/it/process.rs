@@ -1,0 +1,152 @@
+//! The program itself.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+#[test]
+fn a_faulty_file_is_refused_with_every_fault() {
+    let file = file("faulty", "[node]\nid = 0\nhots = \"x\"\nroles = [\"gate\"]\n");
+
+    for args in [vec!["check".into(), file.clone()], vec!["--config".into(), file]] {
+        let output = run(args);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success());
+        for fault in ["line 2: `id`", "line 3: `hots`", "[[listener]]", "needs a b2b"] {
+            assert!(text.contains(fault), "{fault} is not in {text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let output = run(vec!["--config".into(), "no/such.toml".into()]);
+
+    assert!(!output.status.success());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no/such.toml"));
+}
+
+#[test]
+fn without_a_mediagate_calls_get_503_and_everything_else_an_answer() {
+    let config = file("running", CONFIG);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_holdline-rm"))
+        .arg("--config")
+        .arg(config)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = BufReader::new(child.stderr.take().unwrap());
+    let mut child = Killed(child);
+    let mut lines = log.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("listening for SIP")));
+
+    let phone = UdpSocket::bind("127.9.2.9:0").unwrap();
+    phone.connect("127.9.2.1:5060").unwrap();
+    // A gate that starts takes no message of a b2b for 300 ms: the phone repeats itself, as it must.
+    let options = ask(&phone, "OPTIONS", "options");
+    assert!(options.starts_with("SIP/2.0 200 "), "{options}");
+    let invite = ask(&phone, "INVITE", "invite");
+    assert!(invite.starts_with("SIP/2.0 503 "), "{invite}");
+    assert!(invite.contains("\r\nRetry-After: "), "{invite}");
+    let nonsense = ask(&phone, "OPTIONS", "two words");
+    assert!(nonsense.starts_with("SIP/2.0 400 "), "{nonsense}");
+
+    let mut http = TcpStream::connect("127.9.2.1:9131").unwrap();
+    http.set_read_timeout(Some(DEADLINE)).unwrap();
+    http.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    http.read_to_string(&mut text).unwrap();
+    assert!(text.contains("rm_gate_datagrams_total"), "{text}");
+
+    let told = Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    assert!(child.0.wait().unwrap().success());
+}
+
+/// Sends a request until a final answer comes, and acknowledges that of an INVITE.
+fn ask(phone: &UdpSocket, method: &str, call_id: &str) -> String {
+    let local = phone.local_addr().unwrap();
+    let request = |method: &str, cseq: &str, to: &str| {
+        format!(
+            "{method} sip:1001@127.9.2.1 SIP/2.0\r\n\
+             Via: SIP/2.0/UDP {local};branch=z9hG4bK{}\r\n\
+             Max-Forwards: 70\r\n\
+             From: <sip:1000@127.9.2.1>;tag=a\r\n\
+             To: {to}\r\n\
+             Call-ID: {call_id}\r\n\
+             CSeq: 1 {cseq}\r\n\
+             Contact: <sip:1000@{local}>\r\n\
+             Content-Length: 0\r\n\r\n",
+            call_id.replace(' ', "-"),
+        )
+    };
+    let first = request(method, method, "<sip:1001@127.9.2.1>");
+    phone.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    for _ in 0..20 {
+        phone.send(first.as_bytes()).unwrap();
+        let mut bytes = [0; 4096];
+        while let Ok(len) = phone.recv(&mut bytes) {
+            let answer = String::from_utf8(bytes[..len].to_vec()).unwrap();
+            if answer.starts_with("SIP/2.0 1") || !answer.contains(&format!("Call-ID: {call_id}")) {
+                continue;
+            }
+            if method == "INVITE" {
+                let to = answer.lines().find_map(|line| line.strip_prefix("To: ")).unwrap();
+                phone.send(request("ACK", "ACK", to).as_bytes()).unwrap();
+            }
+            return answer;
+        }
+    }
+    panic!("no final answer to {method}");
+}
+
+/// Never left behind.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(args: Vec<PathBuf>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_holdline-rm")).args(args).output().unwrap()
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+const CONFIG: &str = r#"
+[node]
+id = 1
+address = "127.9.2.1"
+roles = ["gate", "b2b", "controller"]
+realtime = false
+
+[links]
+plaintext = true
+
+[http]
+listen = "127.9.2.1:9131"
+
+[[listener]]
+listen = "127.9.2.1:5060"
+
+[[peer]]
+id = 31
+roles = ["mediagate"]
+link = "127.9.2.3:7131"
+
+[[route]]
+prefix = ""
+targets = ["127.9.2.9:5999"]
+"#;
+
+const DEADLINE: Duration = Duration::from_secs(10);
