@@ -1,6 +1,7 @@
 //! The b2b: owner of transactions, dialogs, calls and bindings.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Instant;
 
 use failover::{Aor, Binding, Boot, CallId, CallRecord, Clock, NodeId};
@@ -40,6 +41,12 @@ pub struct Figures {
     pub moves_in_flight: usize,
     /// Counts since the start.
     pub counters: Counters,
+}
+
+impl fmt::Debug for B2b {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("B2b").field("figures", &self.figures()).finish_non_exhaustive()
+    }
 }
 
 impl B2b {

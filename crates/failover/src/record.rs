@@ -93,6 +93,8 @@ pub struct Leg {
     /// No request had a higher CSeq yet. A rebuild goes on above it, so a number is never used twice
     /// although not each of them is stored.
     pub cseq_ceiling: u32,
+    /// Our RTP address towards the phone at the newest holder, living or not.
+    pub rtp: Option<SocketAddr>,
     /// What the phone knows of our SDP.
     pub identity: SdpIdentity,
     /// The last SDP of the phone that took effect; empty before the first.

@@ -46,7 +46,7 @@ impl Call {
             }
         }
         if let Some(standby) = self.record.standby.take() {
-            self.record.holder = Some(standby);
+            self.set_holder(standby);
             self.moved(core, from, standby.gateway);
             self.sync_media(core);
         } else {

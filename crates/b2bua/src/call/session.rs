@@ -19,7 +19,9 @@ impl Call {
         formats: Vec<u8>,
         direction: Option<Direction>,
     ) -> Option<(SentSdp, Bytes)> {
-        let address = self.record.holder?.rtp(leg);
+        // Between two holders the phone is told the old address: it is moved as soon as there are
+        // ports, while an exchange cannot wait.
+        let address = self.record.legs[leg].rtp?;
         let identity = self.record.legs[leg].identity;
         let version = identity.version;
         let mut sent = SentSdp { base, address, formats, direction, version };
@@ -129,16 +131,16 @@ impl Call {
         let other = 1 - leg;
         let old = std::mem::replace(&mut self.record.legs[leg].received, body);
         self.media_changed = true;
-        let Some(mut told) = self.record.legs[other].agreed.take() else { return };
-        if told.base == Base::Peer {
-            let identity = &self.record.legs[other].identity;
-            let same = sdp::render(&old, identity, &told)
-                == sdp::render(&self.record.legs[leg].received, identity, &told);
-            if !same {
-                told.base = Base::Own(old);
+        let [one, two] = &mut self.record.legs;
+        let (party, other) = if other == 1 { (one, two) } else { (two, one) };
+        for sent in [&mut other.agreed, &mut other.offer_out].into_iter().flatten() {
+            let changes = sent.base == Base::Peer
+                && sdp::render(&old, &other.identity, sent)
+                    != sdp::render(&party.received, &other.identity, sent);
+            if changes {
+                sent.base = Base::Own(old.clone());
             }
         }
-        self.record.legs[other].agreed = Some(told);
     }
 
     /// Lets the phone's open offer take effect; what the other leg was sent of it stays the same.

@@ -107,9 +107,8 @@ impl Call {
         }
         match (self.record.holder, holder) {
             (None, Some(place)) => {
-                self.record.holder = Some(place);
+                self.set_holder(place);
                 core.hold(self.record.call, &place);
-                self.media_changed = true;
                 if let Some(from) = self.left.take() {
                     self.moved(core, from, place.gateway);
                 }
@@ -133,6 +132,14 @@ impl Call {
             self.answer_invite(core, 0, 0, 100, None);
             self.call_target(core);
         }
+    }
+
+    pub(super) fn set_holder(&mut self, place: Place) {
+        self.record.holder = Some(place);
+        for (index, leg) in self.record.legs.iter_mut().enumerate() {
+            leg.rtp = Some(place.rtp(index));
+        }
+        self.media_changed = true;
     }
 
     /// Takes in that there are no ports.
@@ -192,6 +199,7 @@ impl Call {
         let (dialog, contact) = (&self.record.legs[0].dialog, self.record.legs[0].contact);
         let callee = callee(core, call, slot, dialog, target, contact);
         let old = std::mem::replace(&mut self.record.legs[1], callee);
+        self.record.legs[1].rtp = old.rtp;
         core.clear_tag(&old.dialog.local_tag);
         if let Some(told) = &mut self.record.legs[0].agreed
             && told.base == Base::Peer
@@ -274,12 +282,12 @@ impl Call {
 
     /// Lets the answer in a 2xx take effect, and makes the caller's.
     fn final_answer(&mut self, core: &mut Core, body: &[u8], tag: &[u8]) -> Option<Bytes> {
-        let callee = &mut self.record.legs[1];
         if !body.is_empty() {
-            callee.received = Bytes::copy_from_slice(body);
-        } else if callee.received.is_empty() {
+            self.set_received(1, Bytes::copy_from_slice(body));
+        } else if self.record.legs[1].received.is_empty() {
             return None;
         }
+        let callee = &mut self.record.legs[1];
         if let Some(offer) = callee.offer_out.take() {
             callee.agreed = Some(offer);
         }
@@ -396,6 +404,7 @@ fn new_leg(
         registered,
         owns_call_id,
         cseq_ceiling: 0,
+        rtp: None,
         identity: SdpIdentity {
             // Some phones read it as a signed number.
             id: core.names.random() >> 2,

@@ -34,6 +34,13 @@ pub(crate) struct Phone {
     pub(crate) inbox: Vec<Text>,
     /// The ACKs it got, by CSeq.
     pub(crate) acks: Vec<u32>,
+    /// Requests without a final answer, in order.
+    pub(crate) todo: Vec<Text>,
+    /// CSeq of the newest INVITE of its own that it acknowledged.
+    acked: u32,
+    offerless: bool,
+    /// How many dialogs it had before.
+    calls: u32,
     /// How it answered, by method.
     answers: BTreeMap<String, u16>,
     /// What it answered, by branch.
@@ -146,9 +153,17 @@ impl Phone {
             last: None,
             inbox: Vec::new(),
             acks: Vec::new(),
+            todo: Vec::new(),
+            offerless: false,
+            calls: 0,
+            acked: 0,
             answers: BTreeMap::new(),
             answered: BTreeSet::new(),
         }
+    }
+
+    fn tag(&self) -> String {
+        format!("t-{}-{}", self.name, self.calls)
     }
 
     fn branch(&mut self) -> String {
@@ -220,7 +235,7 @@ impl Phone {
 
     pub(crate) fn call(&mut self, user: &str, with_sdp: bool) -> String {
         self.call_id = format!("call-{}-{}", self.name, self.cseq);
-        self.local_tag = format!("t-{}", self.name);
+        self.local_tag = self.tag();
         self.remote = format!("<sip:{user}@{}>", self.gate);
         self.invite(with_sdp, false)
     }
@@ -229,6 +244,7 @@ impl Phone {
         self.cseq += 1;
         let (cseq, branch) = (self.cseq, self.branch());
         self.invite = Some((branch.clone(), cseq));
+        self.offerless = !with_sdp;
         let sdp = with_sdp.then(|| self.sdp(new_sdp));
         self.request("INVITE", cseq, &branch, sdp)
     }
@@ -251,13 +267,8 @@ impl Phone {
     /// Acknowledges the newest final answer to its INVITE.
     pub(crate) fn ack(&mut self, with_sdp: bool) -> String {
         let (branch, cseq) = self.invite.clone().expect("there is an invite");
-        let answer = self
-            .inbox
-            .iter()
-            .rev()
-            .find(|m| !m.is_request() && m.method() == "INVITE" && 200 <= m.status())
-            .cloned()
-            .expect("there is a final answer");
+        let answer = self.final_answer().cloned().expect("there is a final answer");
+        self.acked = cseq;
         let branch = if answer.status() < 300 { self.branch() } else { branch };
         let tag = self.remote_tag.clone();
         if 300 <= answer.status() {
@@ -271,6 +282,58 @@ impl Phone {
         text
     }
 
+    /// Returns the final answer to its newest INVITE.
+    pub(crate) fn final_answer(&self) -> Option<&Text> {
+        let (_, cseq) = self.invite.as_ref()?;
+        self.inbox.iter().find(|m| {
+            !m.is_request()
+                && m.method() == "INVITE"
+                && m.header("Call-ID") == self.call_id
+                && m.cseq() == *cseq
+                && 200 <= m.status()
+        })
+    }
+
+    /// Returns whether it waits for an answer to an INVITE.
+    pub(crate) fn is_inviting(&self) -> bool {
+        self.invite.is_some() && self.final_answer().is_none()
+    }
+
+    /// Returns whether it has got a final answer that it has not acknowledged.
+    pub(crate) fn owes_ack(&self) -> bool {
+        self.final_answer().is_some_and(|answer| answer.cseq() != self.acked)
+    }
+
+    /// Returns whether a request belongs to another call than the one it is in.
+    pub(crate) fn is_busy_for(&self, asked: &Text) -> bool {
+        self.call_id != asked.header("Call-ID")
+    }
+
+    /// Returns whether its newest INVITE made no offer.
+    pub(crate) fn invited_without_sdp(&self) -> bool {
+        self.offerless
+    }
+
+    /// Returns whether any of its INVITEs, or of those it got, was accepted.
+    pub(crate) fn talks_at_all(&self) -> bool {
+        self.answers.get("INVITE") == Some(&200)
+            || self.inbox.iter().any(|m| {
+                !m.is_request() && m.method() == "INVITE" && (200..300).contains(&m.status())
+            })
+    }
+
+    /// Goes on with the numbers of what it was before, so that nothing is mistaken for a copy.
+    pub(crate) fn resume_numbers(&mut self, old: &Self) {
+        self.cseq = old.cseq + 1000;
+        self.branches = old.branches;
+        self.calls = old.calls + 1;
+    }
+
+    /// Returns whether its dialog is confirmed.
+    pub(crate) fn talks(&self) -> bool {
+        !self.remote_tag.is_empty() && self.talks_at_all()
+    }
+
     pub(crate) fn say(&mut self, method: &str, body: Option<&str>) -> String {
         self.cseq += 1;
         let (cseq, branch) = (self.cseq, self.branch());
@@ -281,6 +344,14 @@ impl Phone {
     pub(crate) fn answer(&mut self, status: u16, with_sdp: bool, extra: &str) -> String {
         let asked = self.asked.clone().expect("there is a request");
         self.answer_to(&asked, status, with_sdp, extra, None)
+    }
+
+    /// Answers a request of another call than the one it is in.
+    pub(crate) fn answer_aside(&mut self, asked: &Text, status: u16) -> String {
+        let answers = self.answers.clone();
+        let text = self.answer_to(asked, status, false, "", Some("aside"));
+        self.answers = answers;
+        text
     }
 
     /// Answers the CANCEL it got last.
@@ -300,9 +371,12 @@ impl Phone {
         if 200 <= status {
             self.answers.insert(asked.method().to_owned(), status);
             self.answered.insert(asked.branch().to_owned());
+            self.todo.retain(|other| {
+                other.branch() != asked.branch() || other.method() != asked.method()
+            });
         }
         if self.local_tag.is_empty() {
-            self.local_tag = format!("t-{}", self.name);
+            self.local_tag = self.tag();
         }
         let tag = tag.unwrap_or(&self.local_tag).to_owned();
         let vias: String = asked.headers("Via").map(|via| format!("Via: {via}\r\n")).collect();
@@ -353,6 +427,9 @@ impl Phone {
     pub(crate) fn hear(&mut self, message: Text) -> bool {
         let is_new = !self.inbox.contains(&message);
         if message.is_request() {
+            if is_new && message.method() != "ACK" {
+                self.todo.push(message.clone());
+            }
             if message.method() == "ACK" {
                 self.acks.push(message.cseq());
             } else if message.method() == "CANCEL" {
@@ -372,14 +449,16 @@ impl Phone {
     }
 
     fn learn_from_request(&mut self, request: &Text) {
+        if !self.call_id.is_empty() && self.call_id != request.header("Call-ID") {
+            return;
+        }
         if request.tag("To").is_empty() && request.method() == "INVITE" {
             self.call_id = request.header("Call-ID").to_owned();
             self.local = request.header("To").to_owned();
             let from = request.header("From");
             self.remote = from.split(";tag=").next().unwrap_or_default().to_owned();
             self.remote_tag = request.tag("From").to_owned();
-            self.local_tag = format!("t-{}", self.name);
-            self.cseq = 0;
+            self.local_tag = self.tag();
         }
         if request.method() == "INVITE" {
             self.target = uri(request.header("Contact")).to_owned();

@@ -137,6 +137,7 @@ fn at_gateway(world: &mut World, name: &str, action: &[&str]) {
             gateway.boot.0 += 1000;
             gateway.alive = true;
             gateway.taken.clear();
+            world.observer.dead.remove(&gateway.ip.to_string());
         }
         ["fills"] => gateway.full = true,
         ["fails"] => {

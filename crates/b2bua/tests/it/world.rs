@@ -101,6 +101,7 @@ impl World {
 
     /// Encodes every record and binding, drops the machine, and builds another one from the bytes.
     pub(crate) fn rebuild(&mut self) {
+        trace(|| "rebuild".to_owned());
         let records: Vec<Bytes> = self.b2b.records().map(testkit::codec::encode).collect();
         let bindings: Vec<_> =
             self.b2b.bindings().map(|(aor, binding)| (aor.clone(), binding.clone())).collect();
@@ -123,6 +124,7 @@ impl World {
 
     /// Lets a phone send something.
     pub(crate) fn send(&mut self, from: SocketAddr, text: &str) {
+        trace(|| format!("<-- {from}\n{text}"));
         self.observer.sent(&Text(text.to_owned()));
         let message = sip_core::Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
         let slot = SlotHash::new(7).of_message(&message);
@@ -145,6 +147,7 @@ impl World {
 
     /// Lets time pass.
     pub(crate) fn advance(&mut self, span: Duration) {
+        trace(|| format!("wait {span:?}"));
         let end = self.now + span;
         while let Some(at) = self.b2b.poll_timeout().filter(|at| *at <= end) {
             self.now = self.now.max(at);
@@ -246,6 +249,7 @@ impl World {
     fn deliver(&mut self, sip: &SipOut) {
         assert_eq!(sip.epoch, Epoch(1));
         let text = Text(String::from_utf8(sip.bytes.to_vec()).unwrap());
+        trace(|| format!("--> {}\n{}", sip.flow.remote, text.0));
         self.observer.received(&text);
         let Some(phone) = self.phones.values_mut().find(|phone| phone.addr == sip.flow.remote)
         else {
@@ -284,4 +288,12 @@ fn clock(start: Instant, at: Instant) -> Clock {
     let ms = u64::try_from((at - start).as_millis()).unwrap();
     let rest = (at - start) - Duration::from_millis(ms);
     Clock { instant: at - rest, unix_ms: UnixMs(1_700_000_000_000 + ms) }
+}
+
+/// Shows every step and message with `TRACE=1`.
+#[expect(clippy::print_stdout, reason = "for whoever looks for the cause of a failed seed")]
+pub(crate) fn trace(line: impl FnOnce() -> String) {
+    if std::env::var_os("TRACE").is_some() {
+        println!("{}", line());
+    }
 }
