@@ -11,8 +11,8 @@ pub const QUARANTINE: Duration = Duration::from_secs(2);
 /// One b2b's side of the leases of one gateway.
 ///
 /// Numbers for a call, or for a call's reserve on a standby gateway, are taken without a word to the gateway. More
-/// blocks are asked for well before the stock runs dry: the stock shall last for three times what the last two
-/// seconds took, because each number rests for two seconds after its use.
+/// blocks are asked for well before the stock runs dry: those that are ready or rest shall be some more than the last
+/// two to three seconds took, because each number rests for two seconds after its use.
 #[derive(Debug)]
 pub struct Lessee {
     standby: Option<u16>,
@@ -281,7 +281,7 @@ impl Lessee {
     fn wanted(&mut self, now: Instant, gateway: Gateway) -> u32 {
         let one_each = u32::from(gateway.workers) * u32::from(BLOCK_LEGS);
         let base = STOCK.min(gateway.legs_max / 4).max(one_each);
-        base.max(3 * self.rate.recent(now))
+        base.max(self.rate.recent(now) / 4 * 5)
     }
 
     /// Numbers that are ready, or will be within the quarantine.

@@ -79,8 +79,17 @@ fn more_blocks_are_asked_for_long_before_the_stock_is_empty() {
     }
     assert_eq!(run.outputs(), []);
     run.lease([block(8, 0, 11_024, 0)]);
-    // 200 numbers were taken at once: 600 are wanted, 376 are there.
-    assert_eq!(run.outputs(), [lease(4)]);
+    // 512 are wanted, 376 are there.
+    assert_eq!(run.outputs(), [lease(3)]);
+    run.lease((9..12).map(|index| block(index, 0, 10_000 + 128 * index, 0)));
+    for _ in 0..200 {
+        run.allocate();
+    }
+    // One block after the first number, and all the rest after the last.
+    assert_eq!(run.outputs(), [lease(1)]);
+    run.lease([block(12, 0, 11_536, 0)]);
+    // 602 numbers were taken at once: 750 are wanted, 232 are there.
+    assert_eq!(run.outputs(), [lease(9)]);
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) struct Worker {
     /// The legs that this worker has added to the gateway's.
     legs: u32,
     beat_at: Instant,
-    /// When the last turn with something to read began.
+    /// When the last turn that forwarded something began.
     forwarded_at: Instant,
     figures: WorkerFigures,
 }
@@ -94,14 +94,14 @@ impl Worker {
         self.mailbox().turn();
         self.figures.turns += 1;
         let mut rung = false;
-        if count != 0 {
-            self.forwarded_at = now;
-        }
         for event in &events[..count] {
             match event.data() {
                 BELL => rung = true,
                 BEAT => self.hear(now),
-                port => self.receive(now, port),
+                port => {
+                    self.receive(now, port);
+                    self.forwarded_at = now;
+                }
             }
         }
         if self.relay.poll_timeout().is_some_and(|at| at <= now) {
@@ -315,7 +315,7 @@ fn reason(error: &io::Error) -> FailReason {
 const BELL: u64 = 1 << 16;
 const BEAT: u64 = BELL + 1;
 
-/// From one turn to the next, at least, as long as there is something to read: what a packet may have to wait.
+/// From one turn to the next, at least, as long as packets come: what a packet may have to wait.
 const GAP: Duration = Duration::from_micros(500);
 
 const EVENTS_A_TURN: usize = 256;
