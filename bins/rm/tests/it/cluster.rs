@@ -1,5 +1,6 @@
 //! Whole clusters in the simulator: phones call through gate, b2b, controller and mediagates.
 
+mod deaths;
 mod world;
 
 use std::time::Duration;
