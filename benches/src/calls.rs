@@ -27,9 +27,9 @@ pub(crate) struct Args {
     /// Calls begun in a second; each rate is a run of its own.
     #[arg(long, value_delimiter = ',', default_values_t = [200, 1000])]
     rates: Vec<u32>,
-    /// Seconds of each slice.
-    #[arg(long, default_value_t = 10)]
-    seconds: u32,
+    /// Seconds of each slice [default: 10], or of the overload [default: 60].
+    #[arg(long)]
+    seconds: Option<u32>,
     /// Slices of each side at each rate.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
@@ -48,6 +48,13 @@ pub(crate) struct Args {
     /// Prints one JSON object on standard output, the table on standard error.
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Of each slice.
+    fn seconds(&self) -> u32 {
+        self.seconds.unwrap_or(10)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -144,7 +151,8 @@ struct Report {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::raise_file_limit()?;
     if args.overload {
-        return overload::run(args.layout, Duration::from_millis(args.hold), args.json);
+        let hold = Duration::from_millis(args.hold);
+        return overload::run(args.layout, hold, args.seconds.unwrap_or(60), args.json);
     }
     let mut scratch = Scratch::new()?;
     let counters = Counters::new();
@@ -176,7 +184,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let report = Report {
         how: "calls",
-        seconds: args.seconds,
+        seconds: args.seconds(),
         rounds: args.rounds,
         hold_ms: args.hold,
         targets: promises(&rows),
@@ -202,7 +210,7 @@ fn slice(
     side.check()?;
     anyhow::ensure!(warm.failed == 0, "{} of the first {} calls failed", warm.failed, few.calls);
 
-    let load = Load { rate, calls: rate * args.seconds, hold };
+    let load = Load { rate, calls: rate * args.seconds(), hold };
     let families = side.families();
     let pids: Vec<u32> = families.concat();
     let relay = families.last().map_or(&[][..], Vec::as_slice);
@@ -301,7 +309,7 @@ fn tables(args: &Args, report: &Report) -> Vec<Table> {
     for rate in &args.rates {
         let title = format!(
             "{rate} calls/s through SIPp, {} slices of {} s each, {} ms from ACK to BYE",
-            args.rounds, args.seconds, args.hold,
+            args.rounds, report.seconds, args.hold,
         );
         let heads = [
             "",
