@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not foresee")]
 
+mod calls;
 mod chaos;
+mod cost;
 mod ladders;
 mod observer;
 mod phone;
 mod script;
+mod survival;
 mod world;

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::slot::SlotHash;
 use b2bua::{
-    B2b, Config, Detail, Epoch, Flow, Input, Listener, MediaCall, MediaCommand, NotPlaced, Output,
-    Place, Slot, Transport, Wanted,
+    B2b, Config, Detail, Epoch, Event, Flow, Input, Listener, MediaCall, MediaCommand, NotPlaced,
+    Output, Place, Slot, Transport, Wanted,
 };
 use bytes::Bytes;
 use failover::{Boot, CallId, CallRecord, Clock, NodeId, UnixMs};
 
 use crate::observer::Observer;
 use crate::phone::{Phone, Phones, Text};
+use crate::script;
 
 pub(crate) struct World {
     pub(crate) now: Instant,
@@ -27,6 +28,7 @@ pub(crate) struct World {
     /// What happened, line by line.
     pub(crate) log: Vec<String>,
     pub(crate) details: Vec<Detail>,
+    pub(crate) events: Vec<Event>,
     /// Messages on their way to phones, when they are not delivered at once.
     pub(crate) rebuilds: bool,
     pub(crate) record_len_max: usize,
@@ -61,6 +63,7 @@ impl World {
             gateways: BTreeMap::new(),
             log: Vec::new(),
             details: Vec::new(),
+            events: Vec::new(),
             rebuilds: false,
             record_len_max: 0,
             deaf: BTreeSet::new(),
@@ -120,6 +123,50 @@ impl World {
             self.b2b.restore(self.now, record);
             self.drain();
         }
+    }
+
+    pub(crate) fn phone(&self, name: &str) -> &Phone {
+        &self.phones[name]
+    }
+
+    pub(crate) fn phone_mut(&mut self, name: &str) -> &mut Phone {
+        self.phones.get_mut(name).unwrap()
+    }
+
+    pub(crate) fn step(&mut self, line: &str) {
+        script::step(self, line);
+    }
+
+    pub(crate) fn steps(&mut self, lines: &[&str]) {
+        for line in lines {
+            self.step(line);
+        }
+    }
+
+    /// Returns how many INVITEs a phone has got, copies not counted.
+    pub(crate) fn invites(&self, name: &str) -> usize {
+        self.phone(name).inbox.iter().filter(|m| m.is_request() && m.method() == "INVITE").count()
+    }
+
+    /// Lets a phone send something; returns the first thing it hears then.
+    pub(crate) fn ask(&mut self, name: &str, text: &str) -> Text {
+        let (from, before) = (self.phone(name).addr, self.phone(name).inbox.len());
+        self.send(from, text);
+        self.phone(name).inbox[before].clone()
+    }
+
+    /// Lets anybody send anything.
+    pub(crate) fn send_raw(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let flow = Flow {
+            gate: NodeId(2),
+            boot: Boot(5),
+            listener: 0,
+            transport: Transport::Udp,
+            connection: 0,
+            remote: from,
+        };
+        let bytes = Bytes::copy_from_slice(bytes);
+        self.input(Input::Sip(SipIn { slot: Slot(0), hops: 0, flow, bytes }));
     }
 
     /// Lets a phone send something.
@@ -183,7 +230,7 @@ impl World {
                     self.observer.ended(&detail);
                     self.details.push(*detail);
                 }
-                Output::Event(_) => {}
+                Output::Event(event) => self.events.push(event),
             }
         }
     }
