@@ -158,13 +158,6 @@ impl B2b {
         self.calls.get(&call)?.open_command(&self.core)
     }
 
-    /// Returns the calls that are open at a mediagate, for the comparison of both sides' lists.
-    pub fn calls_at(&self, gateway: NodeId, boot: Boot) -> impl Iterator<Item = CallId> {
-        let held = self.core.held_at(gateway, boot);
-        held.into_iter()
-            .filter(move |id| self.calls.get(id).is_some_and(|call| call.is_open_at(gateway, boot)))
-    }
-
     /// Returns whether the last call of a b2b that drains has ended.
     pub fn is_drained(&self) -> bool {
         self.core.draining && self.core.live == 0
@@ -208,6 +201,7 @@ impl B2b {
 
     fn handle_sip(&mut self, sip: SipIn) {
         let way = (sip.flow, sip.slot);
+        self.core.slot = sip.slot;
         let Ok(message) = Message::parse(sip.bytes) else {
             self.core.counters.discarded += 1;
             return;

@@ -245,6 +245,7 @@ impl Call {
         sdp: Option<(SentSdp, Bytes)>,
         patience: Option<Duration>,
     ) -> bool {
+        self.make_room(core, leg);
         let cseq = next_cseq(&mut self.record.legs[leg]);
         let (offer, bytes) = sdp.unzip();
         let invite = ClientInvite {
@@ -269,6 +270,19 @@ impl Call {
         party.offer_out = offer;
         party.outgoing.push(invite);
         true
+    }
+
+    /// Forgets the oldest INVITEs that only wait for late copies of their 2xx, when there are many.
+    fn make_room(&mut self, core: &mut Core, leg: usize) {
+        while OUTGOING_MAX <= self.record.legs[leg].outgoing.len() {
+            let outgoing = &self.record.legs[leg].outgoing;
+            let over = outgoing.iter().position(|invite| {
+                matches!(invite.state, ClientState::Accepted { acked: true, .. })
+            });
+            let Some(index) = over else { return };
+            let cseq = self.record.legs[leg].outgoing.remove(index).cseq;
+            self.drop_key(core, leg, cseq, false);
+        }
     }
 
     /// Cancels an INVITE of ours; the CANCEL goes out once a provisional answer has come
@@ -394,6 +408,9 @@ fn next_cseq(leg: &mut Leg) -> u32 {
 
 /// How many CSeq numbers a leg may use before its record must be stored again.
 const CSEQ_LEASE: u32 = 15;
+
+/// INVITEs of ours that a leg keeps.
+const OUTGOING_MAX: usize = 4;
 
 /// How long a re-INVITE waits for an INVITE that is open on the other leg.
 const DEFERRED_MAX_MS: u64 = 2_000;

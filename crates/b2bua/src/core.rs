@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) pacer: Pacer,
     pub(crate) gates: BTreeMap<NodeId, Gate>,
+    /// The slot of the message that is being handled: tags of answers outside dialogs name it.
+    pub(crate) slot: Slot,
     pub(crate) draining: bool,
     /// Calls that have not ended.
     pub(crate) live: usize,
@@ -115,6 +117,7 @@ impl Core {
             outputs: VecDeque::new(),
             pacer: Pacer::new(pacer),
             gates: BTreeMap::new(),
+            slot: Slot::default(),
             draining: false,
             live: 0,
             counters: Counters::default(),
@@ -180,10 +183,9 @@ impl Core {
         status: u16,
         add: impl FnOnce(Writer) -> Writer,
     ) {
-        let slot = crate::slot::of_tag(request.to_tag().unwrap_or_default()).unwrap_or_default();
         let tag = match request.to_tag() {
             Some(_) => None,
-            None => Some(self.names.tag(slot)),
+            None => Some(self.names.tag(self.slot)),
         };
         let reason = message::reason(status);
         let writer = Writer::answer(request, status, reason, tag.as_deref().map(str::as_bytes));

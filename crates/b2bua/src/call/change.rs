@@ -1,5 +1,7 @@
 //! Re-INVITEs from either side, and the answers to our own.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use failover::Flow;
 use failover::record::{Base, ClientState, LegState, Phase, Purpose, ServerState};
@@ -125,7 +127,7 @@ impl Call {
             false => None,
         };
         self.record.legs[leg].incoming[index].relayed = true;
-        if !self.send_invite(core, other, Purpose::Relay, sdp, None) {
+        if !self.send_invite(core, other, Purpose::Relay, sdp, Some(RELAY_PATIENCE)) {
             self.refuse_invite(core, leg, index, 500);
         }
     }
@@ -409,6 +411,9 @@ impl Call {
         }
     }
 }
+
+/// A phone that asks its user about a re-INVITE is given this long.
+const RELAY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// INVITEs of a phone that are noted at one time.
 const INCOMING_MAX: usize = 4;

@@ -35,6 +35,8 @@ impl Call {
         }
         if call.record.phase == Phase::Placing || call.record.holder.is_none() {
             call.ask_for_ports(core);
+        } else if call.record.standby.is_none() {
+            call.ask_later(core);
         }
         call
     }

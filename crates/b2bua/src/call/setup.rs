@@ -125,6 +125,9 @@ impl Call {
             (Some(_), Some(place)) => free(core, [place]),
             (_, None) => {}
         }
+        if self.record.standby.is_none() {
+            self.ask_later(core);
+        }
         if self.record.phase == Phase::Placing {
             self.record.phase = Phase::Calling;
             // The gateway hears of the call before any phone does.
@@ -132,6 +135,15 @@ impl Call {
             self.answer_invite(core, 0, 0, 100, None);
             self.call_target(core);
         }
+    }
+
+    /// Asks for ports again after a while: soon without any, at leisure when only a standby lacks.
+    pub(super) fn ask_later(&mut self, core: &Core) {
+        let wait = match self.record.holder {
+            None => PLACE_AGAIN,
+            Some(_) => STANDBY_AGAIN,
+        };
+        self.place_at = Some(core.now + wait);
     }
 
     pub(super) fn set_holder(&mut self, place: Place) {
@@ -151,9 +163,7 @@ impl Call {
                 self.end(core, Cause::Refused(503), 503);
             }
             // Voice waits for a gateway, signalling goes on.
-            Phase::Calling | Phase::Talking => {
-                self.place_at = Some(core.now + PLACE_AGAIN);
-            }
+            Phase::Calling | Phase::Talking => self.ask_later(core),
             Phase::Ended { .. } => {}
         }
     }
@@ -455,5 +465,8 @@ fn callee(
 
 /// How soon ports are asked for again when a call that goes on has none.
 const PLACE_AGAIN: Duration = Duration::from_secs(1);
+
+/// How soon a standby is asked for again.
+const STANDBY_AGAIN: Duration = Duration::from_secs(30);
 
 const FORKS_MAX: usize = 8;

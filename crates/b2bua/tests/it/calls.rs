@@ -16,6 +16,49 @@ fn a_request_that_the_other_leg_does_not_answer_gets_no_answer_either() {
 }
 
 #[test]
+fn every_tag_names_the_slot_of_its_request() {
+    let mut world = world();
+    for number in 0..50 {
+        let invite = world.phone_mut("alice").call(&format!("nobody{number}"), true);
+        let slot = slot_of(&invite);
+        let answer = world.ask("alice", &invite);
+        assert_eq!(b2bua::slot::of_tag(answer.tag("To").as_bytes()), Some(slot));
+    }
+    world.step("alice calls bob");
+    let slot = slot_of(world.phone("alice").last.as_ref().unwrap());
+    let asked = world.phone("bob").asked.clone().unwrap();
+    assert_eq!(b2bua::slot::of_tag(asked.tag("From").as_bytes()), Some(slot));
+    assert_eq!(b2bua::slot::of_branch(asked.branch().as_bytes()), Some(slot));
+    let tag = world.phone("alice").inbox.last().unwrap().tag("To").to_owned();
+    assert_eq!(tag, "", "a 100 has no tag of ours");
+}
+
+#[test]
+fn a_call_without_a_standby_gets_one_when_there_is_another_gateway() {
+    let mut world = World::new(script::config());
+    world.steps(&SETUP);
+    world.steps(&["g32 dies", "alice calls bob", "bob answers 200 with sdp", "alice acks"]);
+    world.step("g32 returns");
+    world.advance(Duration::from_secs(30));
+    assert!(world.b2b.records().all(|record| record.standby.is_some()));
+    world.advance(Duration::from_secs(300));
+    assert_eq!(world.gateways.values().map(|gateway| gateway.taken.len()).sum::<usize>(), 4);
+}
+
+#[test]
+fn a_phone_that_reinvites_without_end_fills_no_table() {
+    let mut world = talking();
+    for round in 0..50 {
+        let (mine, theirs) =
+            if round % 2 == 0 { ("sendonly", "recvonly") } else { ("sendrecv", "sendrecv") };
+        world.steps(&[&format!("alice turns {mine}"), "alice reinvites"]);
+        world.steps(&[&format!("bob turns {theirs}"), "bob answers 200 with sdp", "alice acks"]);
+    }
+    let record = world.b2b.records().next().unwrap();
+    assert!(record.legs.iter().all(|leg| leg.outgoing.len() <= 4 && leg.incoming.len() <= 4));
+}
+
+#[test]
 fn no_hop_left_is_483() {
     let mut world = world();
     let invite = world.phone_mut("alice").call("bob", true);
@@ -258,7 +301,7 @@ fn any_bytes_are_dropped_or_answered_and_counted() {
     let mut world = talking();
     let invite = world.phone_mut("alice").invite(true, true);
     for len in 0..invite.len() {
-        world.send_raw("192.0.2.9:5060".parse().unwrap(), invite[..len].as_bytes());
+        world.send_raw("192.0.2.9:5060".parse().unwrap(), &invite.as_bytes()[..len]);
     }
     for index in 0..invite.len() {
         let mut bytes = invite.clone().into_bytes();
@@ -297,6 +340,11 @@ fn talking() -> World {
     world.steps(&["alice calls bob", "bob answers 200 with sdp", "alice acks"]);
     world.advance(Duration::from_millis(10));
     world
+}
+
+fn slot_of(text: &str) -> b2bua::Slot {
+    let message = sip_core::Message::parse(text.to_owned().into()).unwrap();
+    b2bua::slot::SlotHash::new(7).of_message(&message)
 }
 
 fn last(world: &World, name: &str) -> Text {

@@ -16,7 +16,7 @@ use crate::phone::Text;
 
 #[test]
 #[ignore = "a measurement, for a release build"]
-#[expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement")]
+#[expect(clippy::disallowed_methods, reason = "a measurement")]
 fn cost_of_a_call_from_invite_to_bye() {
     let calls = std::env::var("CALLS").ok().and_then(|calls| calls.parse().ok());
     let calls: u32 = calls.unwrap_or(20_000);
