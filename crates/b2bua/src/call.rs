@@ -18,6 +18,8 @@ mod change;
 mod ending;
 mod media;
 mod moving;
+mod outgoing;
+mod ports;
 mod reach;
 mod request;
 pub(crate) use request::answer_options;

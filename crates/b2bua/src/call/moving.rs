@@ -74,7 +74,7 @@ impl Call {
         let Some(holder) = self.record.holder.take_if(|place| failed(place)) else { return };
         core.release(self.record.call, &holder);
         self.close_media(core);
-        super::setup::free(core, [holder]);
+        super::ports::free(core, [holder]);
         self.open_failures = self.open_failures.saturating_add(1);
         if OPEN_FAILURES_MAX < self.open_failures {
             return self.end(core, Cause::MediaTimeout, 503);

@@ -1,21 +1,19 @@
 //! From the caller's INVITE to the callee's answer.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use failover::moves::Move;
 use failover::record::{
     Base, CallRecord, Leg, LegState, Phase, Purpose, SdpIdentity, SentSdp, ServerInvite,
     ServerState, Target,
 };
-use failover::{CallId, Flow, Place, Slot};
+use failover::{CallId, Flow, Slot};
 use sip_core::dialog::Dialog;
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name};
 
 use super::{Call, reach};
 use crate::core::{Core, Way};
-use crate::io::{Cause, Event, NotPlaced, Output, Wanted};
+use crate::io::{Cause, Event};
 use crate::{message, sdp};
 
 impl Call {
@@ -78,97 +76,7 @@ impl Call {
         Ok(new)
     }
 
-    /// Asks for what the call lacks: ports for both legs, or a standby's.
-    pub(super) fn ask_for_ports(&mut self, core: &mut Core) {
-        if self.record.is_ended() || self.placing {
-            return;
-        }
-        let wanted = match self.record.holder {
-            None => Wanted::Both,
-            Some(holder) if self.record.standby.is_none() => {
-                Wanted::Standby { holder: holder.gateway }
-            }
-            Some(_) => return,
-        };
-        self.placing = true;
-        core.outputs.push_back(Output::Place { call: self.record.call, wanted });
-    }
-
-    /// Takes in ports.
-    pub(crate) fn placed(
-        &mut self,
-        core: &mut Core,
-        holder: Option<Place>,
-        standby: Option<Place>,
-    ) {
-        self.placing = false;
-        if self.record.is_ended() {
-            return free(core, holder.into_iter().chain(standby));
-        }
-        match (self.record.holder, holder) {
-            (None, Some(place)) => {
-                self.set_holder(place);
-                core.hold(self.record.call, &place);
-                if let Some(from) = self.left.take() {
-                    self.moved(core, from, place.gateway);
-                }
-            }
-            (None, None) => return self.not_placed(core, NotPlaced::NoGateway),
-            (Some(_), Some(place)) => free(core, [place]),
-            (Some(_), None) => {}
-        }
-        match (self.record.standby, standby) {
-            (None, Some(place)) => {
-                self.record.standby = Some(place);
-                core.hold(self.record.call, &place);
-            }
-            (Some(_), Some(place)) => free(core, [place]),
-            (_, None) => {}
-        }
-        if self.record.standby.is_none() {
-            self.ask_later(core);
-        }
-        if self.record.phase == Phase::Placing {
-            self.record.phase = Phase::Calling;
-            // The gateway hears of the call before any phone does.
-            self.sync_media(core);
-            self.answer_invite(core, 0, 0, 100, None);
-            self.call_target(core);
-        }
-    }
-
-    /// Asks for ports again after a while: soon without any, at leisure when only a standby lacks.
-    pub(super) fn ask_later(&mut self, core: &Core) {
-        let wait = match self.record.holder {
-            None => PLACE_AGAIN,
-            Some(_) => STANDBY_AGAIN,
-        };
-        self.place_at = Some(core.now + wait);
-    }
-
-    pub(super) fn set_holder(&mut self, place: Place) {
-        self.record.holder = Some(place);
-        for (index, leg) in self.record.legs.iter_mut().enumerate() {
-            leg.rtp = Some(place.rtp(index));
-        }
-        self.media_changed = true;
-    }
-
-    /// Takes in that there are no ports.
-    pub(crate) fn not_placed(&mut self, core: &mut Core, _why: NotPlaced) {
-        self.placing = false;
-        match self.record.phase {
-            Phase::Placing => {
-                core.counters.refused += 1;
-                self.end(core, Cause::Refused(503), 503);
-            }
-            // Voice waits for a gateway, signalling goes on.
-            Phase::Calling | Phase::Talking => self.ask_later(core),
-            Phase::Ended { .. } => {}
-        }
-    }
-
-    fn call_target(&mut self, core: &mut Core) {
+    pub(super) fn call_target(&mut self, core: &mut Core) {
         let offered = !self.record.legs[0].offer_in.is_empty();
         let base = match self.record.legs[0].agreed {
             // An early answer has made the offer effective.
@@ -364,11 +272,6 @@ impl Call {
     }
 }
 
-/// Gives ports back.
-pub(super) fn free(core: &mut Core, places: impl IntoIterator<Item = Place>) {
-    core.outputs.extend(places.into_iter().map(Output::Freed));
-}
-
 /// Returns what a caller is told when the callee's side refused with `status`.
 pub(super) fn passed_on(status: u16) -> u16 {
     match status {
@@ -462,11 +365,5 @@ fn callee(
     };
     new_leg(core, dialog, target.flow, contact, target.registered, true)
 }
-
-/// How soon ports are asked for again when a call that goes on has none.
-const PLACE_AGAIN: Duration = Duration::from_secs(1);
-
-/// How soon a standby is asked for again.
-const STANDBY_AGAIN: Duration = Duration::from_secs(30);
 
 const FORKS_MAX: usize = 8;

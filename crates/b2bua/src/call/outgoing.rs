@@ -1,0 +1,98 @@
+//! The answers to our INVITEs, whatever they were sent for.
+
+use failover::record::{ClientState, Purpose};
+use sip_core::Message;
+
+use super::{Call, reach};
+use crate::core::{Core, InviteId};
+
+impl Call {
+    /// Takes in an answer to an INVITE of ours.
+    pub(crate) fn invite_answered(&mut self, core: &mut Core, id: InviteId, answer: &Message) {
+        let leg = id.leg.leg;
+        let outgoing = &self.record.legs[leg].outgoing;
+        let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) else {
+            return;
+        };
+        match answer.status().unwrap_or(0) {
+            status @ 100..200 => self.provisional(core, leg, index, status, answer),
+            200..300 => self.accepted(core, leg, index, answer),
+            status => {
+                let retry_after = answer.retry_after();
+                self.refused(core, leg, index, status, retry_after);
+            }
+        }
+    }
+
+    /// Takes in that an INVITE of ours got no final answer.
+    pub(crate) fn invite_timed_out(&mut self, core: &mut Core, id: InviteId) {
+        let leg = id.leg.leg;
+        let outgoing = &self.record.legs[leg].outgoing;
+        if let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) {
+            self.refused(core, leg, index, 408, None);
+        }
+    }
+
+    fn provisional(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        index: usize,
+        status: u16,
+        answer: &Message,
+    ) {
+        let invite = &mut self.record.legs[leg].outgoing[index];
+        if invite.state == ClientState::Calling {
+            invite.state = ClientState::Proceeding;
+        }
+        if invite.purpose == Purpose::Call && 100 < status {
+            self.ringing(core, status, answer);
+        }
+    }
+
+    fn accepted(&mut self, core: &mut Core, leg: usize, index: usize, answer: &Message) {
+        let until = core.after(core.patience());
+        let party = &mut self.record.legs[leg];
+        let invite = &mut party.outgoing[index];
+        if let ClientState::Accepted { acked, .. } = invite.state {
+            let tag = answer.to_tag().unwrap_or_default();
+            if invite.purpose == Purpose::Call && tag != party.dialog.remote_tag {
+                self.shed_fork(core, index, answer);
+            } else if acked {
+                self.ack(core, leg, index);
+            }
+            return;
+        }
+        invite.state = ClientState::Accepted { until, acked: false };
+        let purpose = invite.purpose;
+        if purpose != Purpose::Call {
+            party.dialog.refresh(answer);
+            party.flow = reach::flow(party, party.flow, !party.registered);
+        }
+        match purpose {
+            Purpose::Call => self.answered(core, index, answer),
+            Purpose::Relay => self.relay_accepted(core, leg, index, answer),
+            Purpose::Move => self.move_accepted(core, leg, index, answer),
+        }
+    }
+
+    fn refused(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        index: usize,
+        status: u16,
+        retry_after: Option<u32>,
+    ) {
+        let invite = self.record.legs[leg].outgoing.remove(index);
+        self.drop_key(core, leg, invite.cseq, false);
+        if let ClientState::Accepted { .. } = invite.state {
+            return;
+        }
+        match invite.purpose {
+            Purpose::Call => self.target_failed(core, status),
+            Purpose::Relay => self.relay_refused(core, leg, status, invite.cancelled),
+            Purpose::Move => self.move_refused(core, leg, status, retry_after, invite.cancelled),
+        }
+    }
+}
