@@ -9,6 +9,7 @@
 mod survive {
     pub(crate) mod account;
     pub(crate) mod args;
+    pub(crate) mod child;
     pub(crate) mod figures;
     pub(crate) mod hogs;
     pub(crate) mod outage;
@@ -24,16 +25,14 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use survive::account::Account;
-use survive::args::{Args, Child};
+use survive::args::Args;
 use survive::report::Report;
-use survive::{hogs, outage};
+use survive::{child, outage};
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.child {
-        Some(Child::Rm { config }) => rm::serve(config).map(|()| true),
-        Some(Child::Mediagate { config }) => mediagate::serve(config).map(|()| true),
-        Some(Child::Hog) => hogs::burn(),
+        Some(child) => child::run(child).map(|()| true),
         None => survive(&args),
     };
     match done {
@@ -54,7 +53,7 @@ fn survive(args: &Args) -> anyhow::Result<bool> {
     outage::run(args, &roles, &account, &mut report)?;
     account.table(&report.table());
     if args.json {
-        account.json(&report)?;
+        account.json(&report.json())?;
     }
     Ok(report.is_met())
 }

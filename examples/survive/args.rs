@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Kills nothing: so many busy processes for a minute must move no call.
     #[arg(long, value_name = "N", conflicts_with = "kill")]
     pub(crate) hogs: Option<u32>,
+    /// Gives no process a real-time class, so that silence is judged the slower way.
+    #[arg(long)]
+    pub(crate) no_realtime: bool,
     /// Uses `holdline-rm` and `holdline-mediagate` from this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: Option<PathBuf>,
@@ -54,6 +57,14 @@ pub(crate) enum Child {
     /// A media gateway.
     #[command(hide = true)]
     Mediagate {
+        /// The configuration file.
+        config: PathBuf,
+    },
+    /// An installed program.
+    #[command(hide = true)]
+    Installed {
+        /// The program.
+        program: PathBuf,
         /// The configuration file.
         config: PathBuf,
     },

@@ -26,16 +26,3 @@ impl Drop for Hogs {
         }
     }
 }
-
-/// Is such a process.
-pub(crate) fn burn() -> anyhow::Result<bool> {
-    let mut number = 1_u64;
-    // Ends with its parent, should that be killed.
-    let parent = nix::unistd::getppid();
-    while nix::unistd::getppid() == parent {
-        for _ in 0..1_000_000 {
-            number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005) + 1);
-        }
-    }
-    Ok(true)
-}

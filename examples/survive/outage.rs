@@ -16,7 +16,9 @@ use crate::survive::hogs::Hogs;
 use crate::survive::report::Report;
 use crate::survive::servers::{Server, Servers};
 use crate::survive::silence::Silence;
-use crate::survive::stage::{NEW_CALL_EVERY, Seen, Stage, callee_of, is_kept_phone, new_callers};
+use crate::survive::stage::{
+    NEW_CALL_EVERY, NEW_CALLS, Seen, Stage, callee_of, is_kept_phone, new_callers,
+};
 
 /// How long each outage is watched.
 const WATCHED: Duration = Duration::from_secs(3);
@@ -68,14 +70,15 @@ pub(crate) fn run(
     account: &Account,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    raise_file_limit()?;
+    raise_file_limit(args.calls)?;
     let servers = Servers::start(args)?;
     account.say(&format!("four servers run; logs in {}", servers.dir().display()));
     pause(RETURN);
     report.realtime = servers.is_realtime();
     let class = if report.realtime { "each has" } else { "not each has" };
     account.say(&format!("{class} a real-time class"));
-    let mut show = Show { args, account, servers, stage: Stage::open(args)? };
+    let stage = Stage::open(args)?;
+    let mut show = Show { args, account, servers, stage, wound: None };
     account.say("all phones are registered");
     let made = show.stage.settle()?;
     account.say(&format!("{made} calls stand, each heard on both sides"));
@@ -97,6 +100,8 @@ struct Show<'a> {
     account: &'a Account,
     servers: Servers,
     stage: Stage,
+    /// Who died last and was not replaced yet.
+    wound: Option<(Server, Silence)>,
 }
 
 impl Show<'_> {
@@ -125,6 +130,7 @@ impl Show<'_> {
     }
 
     fn outage(&mut self, role: Role) -> anyhow::Result<Outage> {
+        self.recover()?;
         let again = self.stage.settle()?;
         if 0 < again {
             self.account.say(&format!("{again} calls were made again"));
@@ -151,8 +157,9 @@ impl Show<'_> {
         if self.args.ladder {
             self.tell_ladder(at, &seen.entries);
         }
-        self.account.say(&format!("{} of {victim:?}: {}", how.name(), outage.line()));
-        self.recover(victim, &mut silence)?;
+        self.account.say(&format!("{} of the {victim}: {}", how.name(), outage.line(role)));
+        self.wound = Some((victim, silence));
+        self.stage.hang_up_new()?;
         Ok(outage)
     }
 
@@ -180,8 +187,9 @@ impl Show<'_> {
         }
     }
 
-    /// Ends the outage: a new process takes the dead one's place.
-    fn recover(&mut self, victim: Server, silence: &mut Silence) -> anyhow::Result<()> {
+    /// Ends the last outage: a new process takes the dead one's place.
+    fn recover(&mut self) -> anyhow::Result<()> {
+        let Some((victim, mut silence)) = self.wound.take() else { return Ok(()) };
         if self.args.how == How::Cut {
             // The network heals over a process that no longer acts, so that
             // its end is told as any other.
@@ -191,7 +199,6 @@ impl Show<'_> {
         self.servers.restart(victim)?;
         let ip = victim.ip().into();
         self.stage.studio.with(move |fleet, _| fleet.allow(ip));
-        self.stage.hang_up_new()?;
         pause(RETURN);
         self.servers.check()
     }
@@ -206,7 +213,7 @@ impl Show<'_> {
         drop(hogs);
         let seen = self.stage.end()?;
         let outage = Outage::new(self.args, at, &seen);
-        self.account.say(&format!("busy processes: {}", outage.line()));
+        self.account.say(&format!("busy processes: {}", outage.line(Role::Mediagate)));
         Ok(outage)
     }
 
@@ -288,18 +295,20 @@ impl Outage {
     }
 
     /// Returns the outage in one line.
-    fn line(&self) -> String {
-        format!(
-            "{} of {} calls kept; first re-INVITE p99 {} ms; gap p50 {}, p99 {}, max {} ms; \
-             new call after {} ms",
-            self.kept,
-            self.calls,
-            self.first_reinvite.text(99),
-            self.gap.text(50),
-            self.gap.text(99),
-            self.gap.text(100),
-            millis_text(self.new_call),
-        )
+    fn line(&self, role: Role) -> String {
+        let kept = format!("{} of {} calls kept; ", self.kept, self.calls);
+        let seen = if role == Role::Mediagate {
+            format!(
+                "first re-INVITE p99 {} ms; voice gap p50 {}, p99 {}, max {} ms",
+                self.first_reinvite.text(99),
+                self.gap.text(50),
+                self.gap.text(99),
+                self.gap.text(100),
+            )
+        } else {
+            format!("phones saw {} SIP messages and lost {} packets", self.sip_seen, self.lost)
+        };
+        kept + &seen + &format!("; new call after {} ms", millis_text(self.new_call))
     }
 }
 
@@ -353,9 +362,16 @@ fn faults(at: Instant, entries: &[Entry]) -> Vec<String> {
 }
 
 /// Lets the example and its children open as many files as they may at all.
-fn raise_file_limit() -> anyhow::Result<()> {
+fn raise_file_limit(calls: u32) -> anyhow::Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    // A mediagate has four sockets a call.
+    let needed = 4 * u64::from(calls + NEW_CALLS) + 100;
+    if hard < needed {
+        bail!(
+            "{calls} calls need {needed} open files a process, and this user has {hard} (ulimit -Hn)"
+        );
+    }
     Ok(())
 }
 

@@ -10,12 +10,10 @@ use crate::survive::outage::Outage;
 use crate::survive::targets::{Check, checks, hog_checks};
 
 /// Everything that was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Report {
     how: How,
-    /// Calls.
-    n: u32,
-    /// How many times each role died.
+    calls: u32,
     kills: u32,
     seed: u64,
     pub(crate) realtime: bool,
@@ -23,7 +21,7 @@ pub(crate) struct Report {
     pub(crate) hogs: Option<Outage>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct RoleReport {
     role: Role,
     /// Measures that were void and repeated.
@@ -31,11 +29,42 @@ struct RoleReport {
     outages: Vec<Outage>,
 }
 
+/// The JSON object.
+#[derive(Debug, Serialize)]
+pub(crate) struct Json<'a> {
+    how: How,
+    /// Calls.
+    n: u32,
+    /// How many times each role died.
+    kills: u32,
+    seed: u64,
+    realtime: bool,
+    /// Whether every target was met, per death and pooled.
+    met: bool,
+    roles: Vec<RoleJson<'a>>,
+    hogs: Option<HogsJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct RoleJson<'a> {
+    role: Role,
+    void: u32,
+    pooled: Outage,
+    checks: Vec<Check>,
+    deaths: &'a [Outage],
+}
+
+#[derive(Debug, Serialize)]
+struct HogsJson<'a> {
+    seen: &'a Outage,
+    checks: Vec<Check>,
+}
+
 impl Report {
     pub(crate) fn new(args: &Args) -> Self {
         Self {
             how: args.how,
-            n: args.calls,
+            calls: args.calls,
             kills: args.kills,
             seed: args.seed,
             realtime: false,
@@ -62,11 +91,31 @@ impl Report {
         of_roles.chain(of_hogs).all(|check| check.is_met)
     }
 
+    /// Returns the JSON object.
+    pub(crate) fn json(&self) -> Json<'_> {
+        let roles = self.roles.iter().map(|report| {
+            let (role, void, pooled) = (report.role, report.void, report.pooled());
+            let checks = self.checks(role, &pooled);
+            RoleJson { role, void, pooled, checks, deaths: &report.outages }
+        });
+        let hogs = self.hogs.as_ref();
+        Json {
+            how: self.how,
+            n: self.calls,
+            kills: self.kills,
+            seed: self.seed,
+            realtime: self.realtime,
+            met: self.is_met(),
+            roles: roles.collect(),
+            hogs: hogs.map(|seen| HogsJson { seen, checks: hog_checks(seen) }),
+        }
+    }
+
     /// Returns the table for people.
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "{} calls, how {}, seed {}, {} real-time class\n\n",
-            self.n,
+            self.calls,
             self.how.name(),
             self.seed,
             if self.realtime { "with" } else { "without" },
@@ -115,7 +164,7 @@ impl Report {
     }
 
     fn checks(&self, role: Role, outage: &Outage) -> Vec<Check> {
-        checks(role, self.how, self.n, self.realtime, outage)
+        checks(role, self.how, self.calls, self.realtime, outage)
     }
 
     fn role(&mut self, role: Role) -> &mut RoleReport {

@@ -1,6 +1,6 @@
 //! The four servers: their processes and what each is told.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -104,9 +104,9 @@ impl Server {
     }
 
     /// Returns the configuration file.
-    fn config(self) -> String {
+    fn config(self, realtime: bool) -> String {
         let mut text = format!(
-            "[node]\nid = {}\nhost = \"server{}\"\naddress = \"{}\"\n",
+            "[node]\nid = {}\nhost = \"server{}\"\naddress = \"{}\"\nrealtime = {realtime}\n",
             self.id(),
             self.ip().octets()[3],
             self.ip(),
@@ -161,11 +161,18 @@ impl Server {
     }
 }
 
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.role().name(), self.ip())
+    }
+}
+
 /// The processes that run.
 #[derive(Debug)]
 pub(crate) struct Servers {
     dir: PathBuf,
     bin_dir: Option<PathBuf>,
+    realtime: bool,
     running: Vec<(Server, Child)>,
 }
 
@@ -174,7 +181,12 @@ impl Servers {
     pub(crate) fn start(args: &Args) -> anyhow::Result<Self> {
         let dir = std::env::temp_dir().join(format!("survive-{}", std::process::id()));
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let mut servers = Self { dir, bin_dir: args.bin_dir.clone(), running: Vec::new() };
+        let mut servers = Self {
+            dir,
+            bin_dir: args.bin_dir.clone(),
+            realtime: !args.no_realtime,
+            running: Vec::new(),
+        };
         for server in ALL {
             servers.spawn(server)?;
         }
@@ -205,7 +217,7 @@ impl Servers {
         });
         self.check()?;
         if !linked {
-            bail!("{} was not taken in again; see {}", server.name(), self.dir.display());
+            bail!("{server} was not taken in again; see {}", self.dir.display());
         }
         Ok(())
     }
@@ -223,12 +235,12 @@ impl Servers {
 
     /// Sends a signal to a process and lets it be.
     pub(crate) fn signal(&self, server: Server, signal: Signal) -> anyhow::Result<()> {
-        kill(self.pid(server)?, signal).with_context(|| format!("cannot signal {}", server.name()))
+        kill(self.pid(server)?, signal).with_context(|| format!("cannot signal {server}"))
     }
 
     pub(crate) fn pid(&self, server: Server) -> anyhow::Result<Pid> {
         let child = self.running.iter().find(|(running, _)| *running == server);
-        let (_, child) = child.with_context(|| format!("{} does not run", server.name()))?;
+        let (_, child) = child.with_context(|| format!("{server} does not run"))?;
         Ok(Pid::from_raw(i32::try_from(child.id())?))
     }
 
@@ -247,7 +259,9 @@ impl Servers {
         for (server, child) in &mut self.running {
             if let Some(status) = child.try_wait()? {
                 let log = self.dir.join(format!("{}.log", server.name()));
-                bail!("{} ended by itself ({status}); see {}", server.name(), log.display());
+                let text = fs::read_to_string(&log).unwrap_or_default();
+                let last = text.trim_end().lines().next_back().unwrap_or_default();
+                bail!("{server} ended by itself ({status}): {last}\nsee {}", log.display());
             }
         }
         Ok(())
@@ -266,7 +280,7 @@ impl Servers {
     fn spawn(&mut self, server: Server) -> anyhow::Result<()> {
         let name = server.name();
         let config = self.dir.join(format!("{name}.toml"));
-        fs::write(&config, server.config())?;
+        fs::write(&config, server.config(self.realtime))?;
         let log =
             File::options().create(true).append(true).open(self.dir.join(format!("{name}.log")))?;
         let mut command = self.command(server, &config)?;
@@ -282,17 +296,12 @@ impl Servers {
         } else {
             ("holdline-rm", "rm")
         };
-        let mut command;
+        let mut command = Command::new(std::env::current_exe()?);
         match &self.bin_dir {
-            Some(dir) => {
-                command = Command::new(dir.join(program));
-                command.arg("--config").arg(config);
-            }
-            None => {
-                command = Command::new(std::env::current_exe()?);
-                command.arg(own).arg(config);
-            }
-        }
+            Some(dir) => command.arg("installed").arg(dir.join(program)),
+            None => command.arg(own),
+        };
+        command.arg(config);
         Ok(command)
     }
 
@@ -302,7 +311,7 @@ impl Servers {
         });
         self.check()?;
         if !up {
-            bail!("{} does not answer; see {}", server.name(), self.dir.display());
+            bail!("{server} does not answer; see {}", self.dir.display());
         }
         Ok(())
     }

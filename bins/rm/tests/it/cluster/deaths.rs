@@ -33,35 +33,35 @@ enum Death {
 
 #[test]
 fn no_call_is_lost_when_its_mediagate_crashes() {
-    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Crash, Manners::default()));
+    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Crash, &Manners::default()));
 }
 
 #[test]
 fn no_call_is_lost_when_its_mediagate_stands_still() {
-    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Pause, Manners::default()));
+    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Pause, &Manners::default()));
 }
 
 #[test]
 fn no_call_is_lost_when_its_mediagate_is_cut_off() {
-    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Cut, Manners::default()));
+    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Cut, &Manners::default()));
 }
 
 #[test]
 fn no_call_is_lost_when_the_standby_mediagate_crashes() {
-    each_seed(|seed| one_seed(seed, OTHER_MEDIAGATE, Death::Crash, Manners::default()));
+    each_seed(|seed| one_seed(seed, OTHER_MEDIAGATE, Death::Crash, &Manners::default()));
 }
 
 #[test]
 fn no_call_sees_the_controller_die() {
     each_seed(|seed| {
-        let death = if seed % 3 == 0 { Death::Cut } else { Death::Crash };
-        one_seed(seed, CONTROLLER, death, Manners::default());
+        let death = if seed.is_multiple_of(3) { Death::Cut } else { Death::Crash };
+        one_seed(seed, CONTROLLER, death, &Manners::default());
     });
 }
 
 #[test]
 fn no_call_is_lost_when_phones_are_difficult() {
-    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Crash, difficult(seed)));
+    each_seed(|seed| one_seed(seed, FIRST_MEDIAGATE, Death::Crash, &difficult(seed)));
 }
 
 /// Phones that do what many do: they answer early, late, at first not at all,
@@ -75,7 +75,7 @@ fn difficult(seed: u64) -> Manners {
         times: 1,
     };
     let mut manners = Manners::default();
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         manners.incoming = Incoming::EarlyMedia { progress_after: after / 4, answer_after: after };
     }
     match seed % 5 {
@@ -97,7 +97,7 @@ fn each_seed(run: impl Fn(u64)) {
 
 /// Runs one call: it rings, talks, is held and resumed, changes its codec, and
 /// ends; at one message of it the victim dies, and comes back 2 s later.
-fn one_seed(seed: u64, victim: NodeId, death: Death, manners: Manners) {
+fn one_seed(seed: u64, victim: NodeId, death: Death, manners: &Manners) {
     let mut world = World::new(seed, Layout::Three);
     world.start();
     let rough = seed % 4 == 3;
@@ -117,12 +117,12 @@ fn one_seed(seed: u64, victim: NodeId, death: Death, manners: Manners) {
     let hang_up_at = at(25_000);
     scenario.plan(hang_up_at, A, Command::Hangup);
 
-    let nth = u32::try_from(1 + seed % MESSAGES).unwrap();
+    let nth = u32::try_from(1 + seed % MESSAGES).expect("a call has few messages");
     assert!(scenario.run_until_message(at(26_000), nth), "seed {seed}: fewer messages\n{scenario}");
     if seed / MESSAGES % 2 == 1 {
         scenario.sim().run_for(at(seed * 7 % 60));
     }
-    let timed = manners == Manners::default() && !rough;
+    let timed = *manners == Manners::default() && !rough;
     forget_heard(&mut world);
     kill(&mut world, victim, death);
     world.run(at(2000));
