@@ -15,7 +15,7 @@ use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use testkit::Studio;
-use testkit::cut::{Deaf, cut, heal};
+use testkit::cut::{Deaf, cut, heal, ranges};
 
 use crate::survive::servers::{Server, Servers};
 
@@ -37,23 +37,27 @@ impl Silence {
         victim: Server,
         phones: &Studio,
     ) -> anyhow::Result<()> {
+        let known = self.addresses.len();
         for socket in self.sockets(servers.pid(victim)?)? {
             self.addresses.extend(local_address(&socket));
-            cut(&socket, Deaf::ToAll).context("cannot cut a socket off")?;
+            cut(&socket, &Deaf::ToAll).context("cannot cut a socket off")?;
         }
+        let ports = self.addresses.iter().map(SocketAddr::port).collect();
+        let to_victim = Deaf::To { ip: victim.ip(), ports: ranges(&ports) };
         for other in servers.others(victim) {
             for socket in self.sockets(servers.pid(other)?)? {
                 let deaf = match peer_address(&socket) {
                     // A connected socket hears nobody else.
-                    Some(peer) if self.addresses.contains(&peer) => Deaf::ToAll,
+                    Some(peer) if self.addresses.contains(&peer) => &Deaf::ToAll,
                     Some(_) => continue,
-                    None if other.ip() == victim.ip() => continue,
-                    None => Deaf::To(victim.ip()),
+                    None => &to_victim,
                 };
                 cut(&socket, deaf).context("cannot deafen a socket")?;
             }
         }
-        phones.deafen(Some(victim.ip()))?;
+        if known < self.addresses.len() {
+            phones.deafen(Some(to_victim))?;
+        }
         Ok(())
     }
 

@@ -62,7 +62,7 @@ struct Room {
     sockets: BTreeMap<SocketId, UdpSocket>,
     epoll: Epoll,
     pace: Pace,
-    deaf: Option<Ipv4Addr>,
+    deaf: Option<Deaf>,
     error: Option<(SocketAddr, io::Error)>,
 }
 
@@ -123,14 +123,14 @@ impl Studio {
         self.ask(|room| std::mem::take(&mut room.pace))
     }
 
-    /// Makes all phones deaf to one address, or to none.
+    /// Makes all phones deaf to something, or to nothing.
     ///
     /// # Errors
     /// When the kernel does not take the filter.
     ///
     /// # Panics
     /// When the studio's thread has panicked.
-    pub fn deafen(&self, to: Option<Ipv4Addr>) -> io::Result<()> {
+    pub fn deafen(&self, to: Option<Deaf>) -> io::Result<()> {
         self.ask(move |room| room.deafen(to))
     }
 
@@ -256,8 +256,8 @@ impl Room {
         if self.fleet.config().rtp_phone(id).is_none() {
             setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER)?;
         }
-        if let Some(ip) = self.deaf {
-            cut(&socket, Deaf::To(ip))?;
+        if let Some(deaf) = &self.deaf {
+            cut(&socket, deaf)?;
         }
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, u64::from(id.0)))?;
         self.sockets.insert(id, socket);
@@ -278,11 +278,11 @@ impl Room {
         }
     }
 
-    fn deafen(&mut self, to: Option<Ipv4Addr>) -> io::Result<()> {
+    fn deafen(&mut self, to: Option<Deaf>) -> io::Result<()> {
         let before = std::mem::replace(&mut self.deaf, to);
         for socket in self.sockets.values() {
-            match to {
-                Some(ip) => cut(socket, Deaf::To(ip))?,
+            match &self.deaf {
+                Some(deaf) => cut(socket, deaf)?,
                 None if before.is_some() => heal(socket)?,
                 None => {}
             }

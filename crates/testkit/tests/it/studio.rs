@@ -1,6 +1,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use testkit::cut::Deaf;
 use testkit::{Command, Config, Fleet, PhoneId, Speech, State, Studio};
 
 /// Waits until `done` says so, at most five seconds.
@@ -57,7 +58,7 @@ fn a_deafened_studio_hears_no_more() {
     });
     wait(&studio, |fleet, now| fleet.ear(PhoneId(0)).heard(now).received > 5);
 
-    studio.deafen(Some(ip)).unwrap();
+    studio.deafen(Some(Deaf::To { ip, ports: vec![0..=u16::MAX] })).unwrap();
     wait(&studio, |fleet, now| Duration::from_millis(200) < fleet.ear(PhoneId(0)).silence(now));
     studio.deafen(None).unwrap();
     wait(&studio, |fleet, now| fleet.ear(PhoneId(0)).silence(now) < Duration::from_millis(40));
