@@ -152,7 +152,7 @@ impl Call {
             if open && cancelled {
                 let _ = core.transactions.cancel(core.now, key);
             }
-            if open && purpose == Purpose::Move {
+            if open && purpose == Purpose::Move && !self.record.is_ended() {
                 self.resume_move(core, leg);
             }
         }

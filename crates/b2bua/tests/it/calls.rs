@@ -46,6 +46,15 @@ fn a_call_without_a_standby_gets_one_when_there_is_another_gateway() {
 }
 
 #[test]
+fn a_move_of_an_ended_call_takes_no_room_after_a_rebuild() {
+    let mut world = talking();
+    world.observer.lenient = true;
+    world.steps(&["g31 dies", "alice says BYE"]);
+    world.rebuild();
+    assert_eq!(world.b2b.figures().moves_in_flight, 0);
+}
+
+#[test]
 fn a_phone_that_reinvites_without_end_fills_no_table() {
     let mut world = talking();
     for round in 0..50 {
