@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -114,6 +114,9 @@ struct Sum {
     counted: Counted,
     /// Of each process.
     cpu: Vec<(&'static str, Duration)>,
+    /// Of everybody else on the machine but SIPp.
+    others: Duration,
+    time: Duration,
     wake_ups: u64,
     counts: Option<Counts>,
     counted_calls: f64,
@@ -133,6 +136,7 @@ struct Row {
     allocations_per_call: Option<f64>,
     memory_per_standing_call_bytes: f64,
     relay_memory_per_standing_call_bytes: f64,
+    others_cores: f64,
     #[serde(flatten)]
     counted: Counted,
 }
@@ -203,7 +207,7 @@ fn slice(
 ) -> anyhow::Result<u64> {
     let hold = Duration::from_millis(args.hold);
     let mut side = Side::start(kind, args, folder)?;
-    let _callee = sipp::callee(folder, CALLEE, None)?;
+    let callee = sipp::callee(folder, CALLEE, None)?;
     // The first calls bring in code and memory that all later ones share.
     let few = Load { rate: 20, calls: 20, hold: Duration::from_millis(100) };
     let warm = Caller::start(folder, CALLER, PROXY, &few, Manner::Strict, None)?.finish()?;
@@ -215,23 +219,30 @@ fn slice(
     let pids: Vec<u32> = families.concat();
     let relay = families.last().map_or(&[][..], Vec::as_slice);
     let before = (procfs::memory(&pids), procfs::memory(relay), procfs::wake_ups(&pids));
+    let (start, busy, phones) = (Instant::now(), procfs::busy(), procfs::cpu(&callee.family()));
     let cpu: Vec<Duration> = families.iter().map(|family| procfs::cpu(family)).collect();
     let mut caller = Caller::start(folder, CALLER, PROXY, &load, Manner::Strict, None)?;
-    let (mut most, mut most_relay) = (before.0, before.1);
+    let (mut most, mut most_relay, mut calling) = (before.0, before.1, Duration::ZERO);
     while caller.runs() {
+        calling = calling.max(procfs::cpu(&caller.family()));
         most = most.max(procfs::memory(&pids));
         most_relay = most_relay.max(procfs::memory(relay));
         std::thread::sleep(Duration::from_millis(500));
     }
     let counted = caller.finish()?;
     sum.counted.add(counted);
+    sum.time += start.elapsed();
+    let phones = procfs::cpu(&callee.family()).saturating_sub(phones) + calling;
+    let mut ours = phones;
     for (index, (process, family)) in side.processes.iter().zip(&families).enumerate() {
         let used = procfs::cpu(family).saturating_sub(cpu[index]);
+        ours += used;
         match sum.cpu.get_mut(index) {
             Some((_, cpu)) => *cpu += used,
             None => sum.cpu.push((process.name(), used)),
         }
     }
+    sum.others += procfs::busy().saturating_sub(busy + ours);
     sum.wake_ups += procfs::wake_ups(&pids).saturating_sub(before.2);
     let slices = load.standing() * args.rounds as f64;
     sum.memory_per_call += most.saturating_sub(before.0) as f64 / slices;
@@ -277,6 +288,7 @@ fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {
                 allocations_per_call: per_call(counts.allocations),
                 memory_per_standing_call_bytes: sum.memory_per_call,
                 relay_memory_per_standing_call_bytes: sum.relay_memory_per_call,
+                others_cores: sum.others.as_secs_f64() / sum.time.as_secs_f64(),
                 counted: sum.counted,
             }
         })
@@ -324,6 +336,7 @@ fn tables(args: &Args, report: &Report) -> Vec<Table> {
             "calls",
             "failed",
             "resent",
+            "others, cores",
         ];
         let mut table = Table::new(title, &heads);
         for row in report.rows.iter().filter(|row| row.rate == *rate) {
@@ -342,6 +355,7 @@ fn tables(args: &Args, report: &Report) -> Vec<Table> {
                 row.counted.created.to_string(),
                 row.counted.failed.to_string(),
                 row.counted.retransmitted.to_string(),
+                number(Some(row.others_cores), 2),
             ]);
         }
         tables.push(table);

@@ -15,6 +15,21 @@ pub(crate) fn cpu(pids: &[u32]) -> Duration {
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
+/// Returns the processor time that the whole machine has used.
+pub(crate) fn busy() -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields: Vec<u64> = text
+        .lines()
+        .next()
+        .into_iter()
+        .flat_map(|line| line.split_ascii_whitespace().skip(1).take(8))
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    // The fourth and fifth are idle time.
+    let idle: u64 = fields.iter().skip(3).take(2).sum();
+    Duration::from_millis((fields.iter().sum::<u64>() - idle) * 1000 / TICKS_PER_SECOND)
+}
+
 /// Returns the memory that `pids` have filled, in bytes; what they share is counted once.
 ///
 /// Code and other mapped files are left out: they are not what calls take.

@@ -122,6 +122,11 @@ impl Caller {
         self.child.runs()
     }
 
+    /// Returns the ids of its processes.
+    pub(crate) fn family(&self) -> Vec<u32> {
+        self.child.family()
+    }
+
     /// Returns what it has counted up to the last second, nothing before the first.
     pub(crate) fn so_far(&self) -> Counted {
         let text = std::fs::read_to_string(&self.statistics).unwrap_or_default();
