@@ -50,8 +50,11 @@ fn survive(args: &Args) -> anyhow::Result<bool> {
     let roles = args.roles()?;
     let account = Account::new(args.json);
     let mut report = Report::new(args);
-    outage::run(args, &roles, &account, &mut report)?;
-    account.table(&report.table());
+    let ran = outage::run(args, &roles, &account, &mut report);
+    if !report.is_empty() {
+        account.table(&report.table());
+    }
+    ran?;
     if args.json {
         account.json(&report.json())?;
     }

@@ -75,8 +75,8 @@ pub(crate) fn run(
     account.say(&format!("four servers run; logs in {}", servers.dir().display()));
     pause(RETURN);
     report.realtime = servers.is_realtime();
-    let class = if report.realtime { "each has" } else { "not each has" };
-    account.say(&format!("{class} a real-time class"));
+    let class = if report.realtime { "with" } else { "without" };
+    account.say(&format!("silence is judged {class} a real-time class"));
     let stage = Stage::open(args)?;
     let mut show = Show { args, account, servers, stage, wound: None };
     account.say("all phones are registered");

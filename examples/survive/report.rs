@@ -81,6 +81,11 @@ impl Report {
         self.role(role).void = void;
     }
 
+    /// Returns whether nothing was measured.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.roles.is_empty() && self.hogs.is_none()
+    }
+
     /// Returns whether every target was met, per death and pooled.
     pub(crate) fn is_met(&self) -> bool {
         let of_roles = self.roles.iter().flat_map(|role| {
