@@ -96,6 +96,7 @@ impl Call {
             for leg in 0..2 {
                 self.say_farewell(core, leg);
             }
+            self.bury();
         } else if self.record.phase == Phase::Talking {
             for leg in 0..2 {
                 self.relay_waiting(core, leg);

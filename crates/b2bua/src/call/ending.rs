@@ -137,13 +137,11 @@ impl Call {
     /// Takes in the answer to our BYE, whatever it is, or that none came.
     pub(crate) fn bye_answered(&mut self, id: LegId) {
         self.record.legs[id.leg].state = LegState::Gone;
-        self.bury();
     }
 
     /// Drops from the record of an ended call what a tombstone does not need.
-    fn bury(&mut self) {
-        if !self.record.is_ended() || self.record.legs.iter().any(|leg| leg.state != LegState::Gone)
-        {
+    pub(super) fn bury(&mut self) {
+        if self.record.legs.iter().any(|leg| leg.state != LegState::Gone) {
             return;
         }
         for leg in &mut self.record.legs {
