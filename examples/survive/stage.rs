@@ -66,6 +66,7 @@ impl Stage {
             sip_sockets: 16,
             server: Some(SocketAddr::from(GATE)),
             messages: args.ladder,
+            realtime: !args.no_realtime,
             ..Config::new(IpAddr::V4(IP))
         };
         let studio = Studio::open(config, args.seed)?;

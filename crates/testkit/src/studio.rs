@@ -18,8 +18,7 @@ use crate::cut::{Deaf, cut, heal};
 use crate::fleet::{Config, Fleet};
 use crate::voice::PACKET_LEN;
 
-/// A fleet that runs in a thread of its own until dropped or closed; in a
-/// real-time class if the process may have one.
+/// A fleet that runs in a thread of its own until dropped or closed.
 #[derive(Debug)]
 pub struct Studio {
     jobs: Sender<Job>,
@@ -94,9 +93,11 @@ impl Studio {
         let thread = std::thread::Builder::new().name("phones".to_owned()).spawn({
             let wake = Arc::clone(&wake);
             move || {
-                // Without the right to it the phones are late now and then,
-                // and their pace tells.
-                let _ = driver::realtime();
+                if room.fleet.config().realtime {
+                    // Without the right to it the phones are late now and
+                    // then, and their pace tells.
+                    let _ = driver::realtime();
+                }
                 room.run(&queue, &wake)
             }
         })?;

@@ -44,6 +44,10 @@ pub struct Config {
     pub expires: u32,
     /// Whether the journal keeps messages, not only events and faults.
     pub messages: bool,
+    /// Whether a [`Studio`](crate::Studio) tries for a real-time class. It
+    /// should have one where the measured system has: then its late ticks
+    /// tell when the machine was too busy to measure.
+    pub realtime: bool,
 }
 
 impl Config {
@@ -66,6 +70,7 @@ impl Config {
             t2: Duration::from_secs(4),
             expires: 3600,
             messages: true,
+            realtime: true,
         }
     }
 
