@@ -173,15 +173,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 let kind = KINDS[index];
                 let name = kind.name();
                 report::progress(format_args!("{rate} calls/s, round {}: {name}", round + 1));
-                let slice = slice(kind, *rate, args, &counters, scratch.path(), &mut sums[index]);
-                let failed = slice.with_context(|| {
+                let slice = slice(kind, *rate, args, &counters, &scratch, &mut sums[index]);
+                slice.with_context(|| {
                     scratch.keep();
                     format!("{name}, logs in {}", scratch.path().display())
                 })?;
-                if failed != 0 {
-                    let kept = scratch.keep_copy(&format!("{rate}-{}-{index}", round + 1))?;
-                    report::progress(format_args!("{failed} failed, logs in {}", kept.display()));
-                }
             }
         }
         rows.extend(summary(*rate, &sums));
@@ -202,9 +198,10 @@ fn slice(
     rate: u32,
     args: &Args,
     counters: &Counters,
-    folder: &Path,
+    scratch: &Scratch,
     sum: &mut Sum,
-) -> anyhow::Result<u64> {
+) -> anyhow::Result<()> {
+    let folder = scratch.path();
     let hold = Duration::from_millis(args.hold);
     let mut side = Side::start(kind, args, folder)?;
     let callee = sipp::callee(folder, CALLEE, None)?;
@@ -231,6 +228,10 @@ fn slice(
     }
     let counted = caller.finish()?;
     sum.counted.add(counted);
+    if counted.failed != 0 {
+        let kept = scratch.keep_copy()?;
+        report::progress(format_args!("{} failed, logs in {}", counted.failed, kept.display()));
+    }
     sum.time += start.elapsed();
     let phones = procfs::cpu(&callee.family()).saturating_sub(phones) + calling;
     let mut ours = phones;
@@ -258,7 +259,7 @@ fn slice(
         sum.counted_calls = time.as_secs_f64() * f64::from(rate);
         caller.finish()?;
     }
-    Ok(counted.failed)
+    Ok(())
 }
 
 fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {

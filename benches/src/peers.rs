@@ -127,10 +127,9 @@ impl Scratch {
     }
 
     /// Keeps a copy of what is in the folder now; returns where.
-    pub(crate) fn keep_copy(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let mut copy = self.path.clone().into_os_string();
-        copy.push(format!("-{name}"));
-        let copy = PathBuf::from(copy);
+    pub(crate) fn keep_copy(&self) -> anyhow::Result<PathBuf> {
+        let copy = (1..).map(|number| self.path.with_extension(number.to_string()));
+        let copy = copy.into_iter().find(|copy| !copy.exists()).unwrap_or_default();
         std::fs::create_dir_all(&copy)?;
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
