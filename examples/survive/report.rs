@@ -138,8 +138,14 @@ impl Report {
         text.push_str(
             "\ntimes in ms from the death; gap: longest silence of each direction of each call; \
              lost: RTP packets lost outside that gap, the example's own drops (own) subtracted;\n\
-             sip: messages that phones of kept calls received; new: first new call heard both ways\n\n",
+             sip: messages that phones of kept calls received; new: first new call heard both ways\n",
         );
+        let outages = self.roles.iter().flat_map(|role| &role.outages).chain(&self.hogs);
+        let late = outages.map(|outage| outage.own_lateness).max();
+        text.push_str(&format!(
+            "the example's own clock came at most {} ms late\n\n",
+            millis_text(late)
+        ));
         self.write_checks(&mut text);
         text
     }
