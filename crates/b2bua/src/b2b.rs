@@ -99,6 +99,9 @@ impl B2b {
         while let Some(call) = self.core.due() {
             self.with_call(call, |call, core| call.handle_timeout(core));
         }
+        for call in self.core.shortage.round(now) {
+            self.with_call(call, |call, core| call.ask_for_ports(core));
+        }
         self.core.pacer.handle_timeout(now);
         self.registrar.handle_timeout(&mut self.core);
         self.pump();
@@ -115,6 +118,7 @@ impl B2b {
         [
             self.core.transactions.poll_timeout(),
             self.core.first_deadline(),
+            self.core.shortage.round_at(),
             self.core.pacer.poll_timeout(),
             self.registrar.poll_timeout(&self.core),
         ]

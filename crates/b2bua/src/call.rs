@@ -37,8 +37,6 @@ pub(crate) struct Call {
     /// Something that the mediagate is told has changed.
     media_changed: bool,
     armed: Option<Instant>,
-    /// When ports are asked for again, after there were none.
-    place_at: Option<Instant>,
     /// Ports are asked for and the answer is not here.
     placing: bool,
     /// The gateway that died without a standby, until there are other ports.
@@ -69,7 +67,6 @@ impl Call {
             told: None,
             media_changed: true,
             armed: None,
-            place_at: None,
             placing: false,
             left: None,
             open_failures: 0,
@@ -136,10 +133,6 @@ impl Call {
             }
             Phase::Placing | Phase::Calling | Phase::Talking | Phase::Ended { .. } => {}
         }
-        if self.place_at.is_some_and(|at| at <= core.now) {
-            self.place_at = None;
-            self.ask_for_ports(core);
-        }
         for leg in 0..2 {
             self.cancel_overdue(core, leg);
             self.refuse_overdue(core, leg);
@@ -181,11 +174,7 @@ impl Call {
                 sooner(until);
             }
         }
-        let at = at.map(|at| core.clock.instant_at(at));
-        match (at, self.place_at) {
-            (Some(at), Some(place_at)) => Some(at.min(place_at)),
-            (at, place_at) => at.or(place_at),
-        }
+        at.map(|at| core.clock.instant_at(at))
     }
 
     /// Cancels INVITEs of ours that took too long.

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::frame::SipOut;
 use crate::io::{Event, Listener, Output};
 use crate::message;
+use crate::shortage::Shortage;
 use crate::slot::Naming;
 
 /// The way of a message: the flow, and the slot it is fenced by.
@@ -44,6 +45,7 @@ pub(crate) struct Core {
     servers: BTreeMap<ServerKey, InviteId>,
     deadlines: BTreeSet<(Instant, CallId)>,
     held: BTreeMap<(NodeId, Boot), BTreeSet<CallId>>,
+    pub(crate) shortage: Shortage,
 }
 
 /// A gate as it introduced itself.
@@ -127,6 +129,7 @@ impl Core {
             servers: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             held: BTreeMap::new(),
+            shortage: Shortage::default(),
             config,
             clock,
         }

@@ -12,6 +12,7 @@ mod message;
 mod registrar;
 mod routing;
 mod sdp;
+mod shortage;
 pub mod slot;
 
 pub use b2b::{B2b, Figures};

@@ -24,7 +24,7 @@ impl Call {
         self.record.phase = Phase::Ended { until: core.after(TOMBSTONE) };
         core.live -= 1;
         self.record.targets.clear();
-        self.place_at = None;
+        core.shortage.remove(self.record.call);
         for leg in 0..2 {
             self.refuse_open(core, leg, status);
             let id = (self.record.call, u8::from(leg == 1));

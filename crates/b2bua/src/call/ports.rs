@@ -1,7 +1,5 @@
 //! Ports for the media of the call.
 
-use std::time::Duration;
-
 use failover::Place;
 use failover::record::Phase;
 
@@ -11,7 +9,7 @@ use crate::io::{Cause, NotPlaced, Output, Wanted};
 
 impl Call {
     /// Asks for what the call lacks: ports for both legs, or a standby's.
-    pub(super) fn ask_for_ports(&mut self, core: &mut Core) {
+    pub(crate) fn ask_for_ports(&mut self, core: &mut Core) {
         if self.record.is_ended() || self.placing {
             return;
         }
@@ -34,6 +32,7 @@ impl Call {
         standby: Option<Place>,
     ) {
         self.placing = false;
+        core.shortage.remove(self.record.call);
         if self.record.is_ended() {
             return free(core, holder.into_iter().chain(standby));
         }
@@ -53,6 +52,7 @@ impl Call {
             (None, Some(place)) => {
                 self.record.standby = Some(place);
                 core.hold(self.record.call, &place);
+                core.shortage.relieved(core.now);
             }
             (Some(_), Some(place)) => free(core, [place]),
             (_, None) => {}
@@ -70,12 +70,8 @@ impl Call {
     }
 
     /// Asks for ports again after a while: soon without any, at leisure when only a standby lacks.
-    pub(super) fn ask_later(&mut self, core: &Core) {
-        let wait = match self.record.holder {
-            None => PLACE_AGAIN,
-            Some(_) => STANDBY_AGAIN,
-        };
-        self.place_at = Some(core.now + wait);
+    pub(super) fn ask_later(&self, core: &mut Core) {
+        core.shortage.add(core.now, self.record.call, self.record.holder.is_some());
     }
 
     pub(super) fn set_holder(&mut self, place: Place) {
@@ -105,9 +101,3 @@ impl Call {
 pub(super) fn free(core: &mut Core, places: impl IntoIterator<Item = Place>) {
     core.outputs.extend(places.into_iter().map(Output::Freed));
 }
-
-/// How soon ports are asked for again when a call that goes on has none.
-const PLACE_AGAIN: Duration = Duration::from_secs(1);
-
-/// How soon a standby is asked for again.
-const STANDBY_AGAIN: Duration = Duration::from_secs(30);

@@ -4,7 +4,6 @@
 
 mod calls;
 mod chaos;
-mod cost;
 mod ladders;
 mod observer;
 mod phone;
