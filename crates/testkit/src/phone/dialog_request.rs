@@ -60,7 +60,7 @@ impl Phone {
         let Some(call) = &mut self.call else { return };
         let theirs = sip.description().and_then(Theirs::read);
         let moves = theirs.as_ref().is_some_and(|theirs| call.media.is_moved_by(theirs));
-        let stands = call.stage == Stage::Standing;
+        let (stands, ending) = (call.stage == Stage::Standing, call.stage == Stage::Ending);
         if let Some(theirs) = &theirs {
             call.media.check(desk, theirs);
         }
@@ -69,7 +69,8 @@ impl Phone {
         }
         desk.event(Event::Reinvite { moves });
         let (open, unacknowledged) = self.other_invites(key);
-        if open || unacknowledged || !stands {
+        // One that meets the phone's own BYE on the way is nobody's fault.
+        if open || unacknowledged || !(stands || ending) {
             desk.fault(Fault::InviteTooEarly { cseq });
         }
         if open || !stands {

@@ -93,7 +93,8 @@ impl Media {
                 if now <= version || self.version_max + 1 < now {
                     desk.fault(Fault::OriginVersion { before: version, now });
                 }
-            } else if version != now {
+            } else if version != now && self.version_max == version {
+                // After one that the phone refused, the same description is a change again.
                 desk.fault(Fault::OriginVersionIdle { now });
             }
             if !theirs.media.starts_with(&before.media) {

@@ -276,6 +276,9 @@ impl Phone {
             if status == 200 {
                 call.refresh(request);
                 call.reinvited = true;
+            } else if status == 481 {
+                // A phone that says so has no call any more.
+                self.end_call(desk, Ended::Unknown);
             }
             return;
         }
