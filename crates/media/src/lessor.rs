@@ -131,7 +131,8 @@ impl Lessor {
     /// # Panics
     /// When there are no workers, or the blocks do not fit below port 65536.
     pub fn new(now: Instant, config: LessorConfig) -> Self {
-        let blocks = Blocks::new(now, config.first_port, config.blocks, config.workers);
+        let LessorConfig { first_port, blocks, workers, boot, .. } = config;
+        let blocks = Blocks::new(now, first_port, blocks, workers, boot);
         Self {
             config,
             draining: false,

@@ -17,6 +17,9 @@ pub(super) struct Holder {
 pub(super) struct Blocks {
     first_port: u16,
     workers: u16,
+    /// The block that is given first; another one in each boot, since phones that were not told of
+    /// the death of the last boot go on sending to its ports.
+    first: u16,
     /// By index. Every `workers`-th one belongs to the same worker.
     states: Vec<State>,
 }
@@ -39,12 +42,13 @@ enum Tenure {
 }
 
 impl Blocks {
-    pub(super) fn new(now: Instant, first_port: u16, blocks: u16, workers: u16) -> Self {
+    pub(super) fn new(now: Instant, first_port: u16, blocks: u16, workers: u16, boot: u64) -> Self {
         let last = u32::from(first_port) + u32::from(blocks) * u32::from(BLOCK_PORTS);
         assert!(workers != 0, "a gateway has a worker");
         assert!(last <= 1 << 16, "all ports are below 65,536");
         let state = State { tenure: Tenure::Free, open: 0, rested_at: now + QUARANTINE };
-        Self { first_port, workers, states: vec![state; usize::from(blocks)] }
+        let first = first_block(boot, blocks);
+        Self { first_port, workers, first, states: vec![state; usize::from(blocks)] }
     }
 
     /// Gives up to `wanted` blocks, so that the holder has as many in each worker.
@@ -123,7 +127,8 @@ impl Blocks {
             .filter(|index| self.states[usize::from(*index)].tenure == Tenure::Free)
             .min_by_key(|index| {
                 let state = &self.states[usize::from(*index)];
-                (held[usize::from(index % self.workers)], state.rested_at, *index)
+                let turn = (index + self.len() - self.first) % self.len();
+                (held[usize::from(index % self.workers)], state.rested_at, turn)
             })
     }
 
@@ -166,3 +171,13 @@ impl State {
         }
     }
 }
+
+/// Neighbouring boots begin far from each other, if there are blocks enough.
+fn first_block(boot: u64, blocks: u16) -> u16 {
+    let groups = u64::from(blocks / GROUP).max(1);
+    let group = boot.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u16::try_from(group % groups).expect("less than the blocks") * GROUP
+}
+
+/// About what one b2b leases at first.
+const GROUP: u16 = 8;
