@@ -78,6 +78,12 @@ impl Move {
         self.wait_until = None;
     }
 
+    /// Returns how long the next re-INVITE may stay without a final answer once a provisional one
+    /// came: twice as long after each that was cut off, for phones that ask their user first.
+    pub fn patience(&self) -> Duration {
+        MOVE_PATIENCE * (1 << self.cut_offs.min(CUT_OFFS_MAX))
+    }
+
     /// Begins anew: the media moved again, or the phone learned the address another way.
     pub fn restart(&mut self) {
         *self = Self::default();
@@ -156,8 +162,8 @@ fn collision_wait(owns_call_id: bool, random: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A re-INVITE that got a provisional answer is cancelled after this long without a final one.
-pub const MOVE_PATIENCE: Duration = Duration::from_secs(4);
+/// The first re-INVITE of a move is cancelled after this long without a final answer.
+const MOVE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// An INVITE of ours that was open when the media moved is cancelled after this long.
 pub const PENDING_PATIENCE: Duration = Duration::from_secs(2);

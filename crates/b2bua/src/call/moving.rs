@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use failover::moves::{Answer, MOVE_PATIENCE, Offer, PENDING_PATIENCE, Verdict};
+use failover::moves::{Answer, Offer, PENDING_PATIENCE, Verdict};
 use failover::pacing::{Outcome, Peer, Urgency};
 use failover::record::{ClientState, Direction, LegState, Phase, Purpose};
 use failover::{Boot, Latched, NodeId};
@@ -21,9 +21,12 @@ impl Call {
         let dead = |place: &failover::Place| place.gateway == gateway && place.boot == boot;
         if let Some(standby) = self.record.standby.take_if(|place| dead(place)) {
             core.release(self.record.call, &standby);
+            super::ports::free(core, [standby]);
         }
         if let Some(holder) = self.record.holder.take_if(|place| dead(place)) {
             core.release(self.record.call, &holder);
+            // Should it live after all, its ports are not lost.
+            super::ports::free(core, [holder]);
             self.told = None;
             self.leave(core, gateway);
         }
@@ -152,7 +155,8 @@ impl Call {
         if sdp.is_none() && self.record.legs[leg].moving.offer != Offer::Absent {
             return false;
         }
-        let sent = self.send_invite(core, leg, Purpose::Move, sdp, Some(MOVE_PATIENCE));
+        let patience = self.record.legs[leg].moving.patience();
+        let sent = self.send_invite(core, leg, Purpose::Move, sdp, Some(patience));
         if sent {
             self.record.legs[leg].moving.sent(core.unix);
             core.counters.move_invites += 1;
@@ -185,6 +189,8 @@ impl Call {
         }
         self.record.legs[leg].resync = false;
         self.pass_direction(leg);
+        // The other phone may have held or resumed while this INVITE was open.
+        self.pass_direction(1 - leg);
         self.ack(core, leg, index);
         self.judge(core, leg, 200, None, false);
     }
@@ -244,7 +250,10 @@ impl Call {
                 core.event(Event::KeptApart { call: self.record.call, leg, status });
             }
             Verdict::Gone => {
-                party.state = LegState::Gone;
+                // One that declines may still have its session, and gets a BYE.
+                if status == 481 {
+                    party.state = LegState::Gone;
+                }
                 self.end(core, Cause::LegLost, 481);
             }
             Verdict::Lost => self.end(core, Cause::LegLost, 408),
