@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use failover::Flow;
+use failover::moves::PENDING_PATIENCE;
 use failover::record::{Base, ClientState, LegState, Phase, Purpose, ServerState};
 use sip_core::Message;
 use sip_core::transactions::ServerKey;
@@ -51,7 +52,7 @@ impl Call {
         party.offer_in = Bytes::copy_from_slice(body);
         let index = self.note_invite(core, leg, key, flow, invite);
         if self.is_refresh(leg) {
-            return self.answer_refresh(core, leg, index);
+            return self.answer_refresh(core, leg, index, false);
         }
         self.answer_invite(core, leg, index, 100, None);
     }
@@ -101,15 +102,41 @@ impl Call {
     }
 
     /// Answers an offer that repeats the last one; the other leg hears nothing of it.
-    fn answer_refresh(&mut self, core: &mut Core, leg: usize, index: usize) {
+    fn answer_refresh(&mut self, core: &mut Core, leg: usize, index: usize, narrow: bool) {
         let offer = std::mem::take(&mut self.record.legs[leg].offer_in);
         self.set_received(leg, offer);
-        let Some((sent, bytes)) = self.prepare_agreed(leg, false) else {
+        let Some((sent, bytes)) = self.prepare_agreed(leg, narrow) else {
             return self.refuse_invite(core, leg, index, 488);
         };
         self.record.legs[leg].agreed = Some(sent);
         self.told(core, leg);
         self.answer_invite(core, leg, index, 200, Some(bytes));
+    }
+
+    /// Answers the offer of a phone that must be told where its media is, and whose offer the other
+    /// phone takes too long to judge. The other one is told later if it is held now. Returns false
+    /// for an offer that we cannot answer: without a codec of those agreed, or one that resumes.
+    fn answer_alone(&mut self, core: &mut Core, leg: usize, index: usize) -> bool {
+        let party = &self.record.legs[leg];
+        let formats = |body: &[u8]| sdp::audio(body).map(|audio| audio.formats).unwrap_or_default();
+        let (offered, known) = (formats(&party.offer_in), formats(&party.received));
+        let fits = known.iter().any(|format| offered.contains(format));
+        if !self.record.is_stale(leg) || !fits || self.widens(leg) {
+            return false;
+        }
+        self.answer_refresh(core, leg, index, true);
+        self.pass_direction(leg);
+        true
+    }
+
+    /// Returns whether the open offer of `leg` asks for a direction that was not there before.
+    fn widens(&self, leg: usize) -> bool {
+        let party = &self.record.legs[leg];
+        let direction = |body: &[u8]| sdp::audio(body).map(|audio| audio.direction);
+        match (direction(&party.offer_in), direction(&party.received)) {
+            (Some(now), Some(before)) => now.narrowed(before) != now,
+            (None, _) | (_, None) => true,
+        }
     }
 
     /// Sends a waiting re-INVITE of `leg` on, as soon as the other leg is free.
@@ -127,7 +154,14 @@ impl Call {
             false => None,
         };
         self.record.legs[leg].incoming[index].relayed = true;
-        if !self.send_invite(core, other, Purpose::Relay, sdp, Some(RELAY_PATIENCE)) {
+        // Until it has its answer, a leg whose media moved cannot be told.
+        let moving = self.record.is_stale(leg) || self.record.is_stale(other);
+        let patience = match (moving, self.widens(leg)) {
+            (true, false) => PENDING_PATIENCE,
+            (true, true) => RESUME_PATIENCE,
+            (false, _) => RELAY_PATIENCE,
+        };
+        if !self.send_invite(core, other, Purpose::Relay, sdp, Some(patience)) {
             self.refuse_invite(core, leg, index, 500);
         }
     }
@@ -203,7 +237,9 @@ impl Call {
         if self.record.is_ended() {
             return;
         }
-        if let Some(asker) = self.relayed_from(other) {
+        if let Some(asker) = self.relayed_from(other)
+            && !(cancelled && status == 487 && self.answer_alone(core, other, asker))
+        {
             let status = match status {
                 // We cut it off to move the leg's media: the asker is to come again.
                 487 if cancelled => 491,
@@ -337,6 +373,9 @@ impl Call {
 
 /// A phone that asks its user about a re-INVITE is given this long.
 const RELAY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What only the other phone can answer waits for longer even while voice is gone.
+const RESUME_PATIENCE: Duration = Duration::from_secs(8);
 
 /// INVITEs of a phone that are noted at one time.
 const INCOMING_MAX: usize = 4;
