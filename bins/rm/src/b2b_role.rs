@@ -144,6 +144,7 @@ impl B2bRole {
             }
             verdicts::Output::Dead { gateway, boot, cause } => {
                 warn!(gateway = gateway.0, %boot, ?cause, "mediagate is dead, its calls move");
+                self.mediagates.buried(now, gateway, boot);
                 self.b2b.handle_input(now, Input::GatewayDead { gateway, boot });
             }
         }

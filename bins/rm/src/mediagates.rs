@@ -31,6 +31,8 @@ struct Mediagate {
     /// The calls that we hold open there, with the epoch of the last command.
     open: BTreeMap<CallId, Epoch>,
     digest: Digest,
+    /// When it is told which calls are not its own any more.
+    sync_at: Option<Instant>,
 }
 
 /// What a notice of a gateway means for the rest of the process.
@@ -77,6 +79,17 @@ impl Mediagates {
         gateway.linked = false;
         gateway.lessee.handle_input(now, LesseeInput::LinkDown);
         gateway.drain(id, &mut self.outputs);
+    }
+
+    /// The gateway is believed to be dead: its calls are not open there any more. Should it live, it
+    /// closes them before their ports can have rested, and after most phones have left it.
+    pub(crate) fn buried(&mut self, now: Instant, id: NodeId, boot: Boot) {
+        let Some(gateway) = self.gateways.get_mut(&id) else { return };
+        if gateway.boot() == Some(boot) {
+            gateway.open.clear();
+            gateway.digest = Digest::default();
+            gateway.sync_at = Some(now + SYNC_AFTER);
+        }
     }
 
     /// Takes in what the gateway `id` says.
@@ -131,14 +144,16 @@ impl Mediagates {
             }
             lives = true;
             let own = u32::try_from(2 * gateway.open.len()).unwrap_or(u32::MAX);
-            // Without numbers of our own it lives, but has no room for us.
-            let full = gateway.lessee.ready(now) < 2;
+            // One that has room but no numbers for us yet, such as a restarted one whose ports rest,
+            // is passed over; one that is full keeps its calls off the standbys.
+            let room = living.legs.saturating_add(2) <= living.legs_max;
+            let dry = gateway.lessee.ready(now) < 2;
             alive.push(Gateway {
                 id: living.gateway.0,
                 host: &welcome.host,
                 standby: living.standby,
-                alive: true,
-                legs: if full { living.legs_max } else { living.legs.max(own) },
+                alive: !(dry && room),
+                legs: living.legs.max(own),
                 legs_max: living.legs_max,
             });
         }
@@ -174,6 +189,12 @@ impl Mediagates {
         }
         for (id, gateway) in &mut self.gateways {
             gateway.lessee.handle_timeout(now);
+            if gateway.sync_at.is_some_and(|at| at <= now) {
+                gateway.sync_at = None;
+                if gateway.linked {
+                    self.outputs.push_back(send_media(driver::NodeId(id.0), &gateway.sync()));
+                }
+            }
             if digest_due && gateway.linked && gateway.welcome.is_some() {
                 self.outputs.push_back(send_media(driver::NodeId(id.0), &gateway.digest));
             }
@@ -188,8 +209,9 @@ impl Mediagates {
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let lessees = self.gateways.values().filter_map(|gateway| gateway.lessee.poll_timeout());
-        lessees.chain([self.digest_at]).min()
+        let gateways = self.gateways.values();
+        let due = gateways.flat_map(|gateway| [gateway.lessee.poll_timeout(), gateway.sync_at]);
+        due.flatten().chain([self.digest_at]).min()
     }
 
     /// Returns calls open and port numbers ready, per gateway.
@@ -220,6 +242,7 @@ impl Mediagate {
             linked: false,
             open: BTreeMap::new(),
             digest: Digest::default(),
+            sync_at: None,
         }
     }
 
@@ -280,7 +303,7 @@ impl Mediagate {
         if self.boot() != Some(boot) {
             self.open.clear();
             self.digest = Digest::default();
-        } else if !self.open.is_empty() {
+        } else {
             // Commands may have been lost with the link before.
             outputs.push_back(send_media(driver::NodeId(id.0), &self.sync()));
         }
@@ -347,6 +370,9 @@ fn leg_spec(leg: &MediaLeg) -> media::LegSpec {
         latched,
     }
 }
+
+/// Less than the rest of a port, so that no new call meets an old one.
+const SYNC_AFTER: Duration = Duration::from_millis(1500);
 
 /// How often the b2b and a mediagate compare which calls are open.
 const DIGEST_PERIOD: Duration = Duration::from_secs(30);
