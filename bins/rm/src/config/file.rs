@@ -23,15 +23,16 @@ impl Config {
             let (node, links) = (root.table("node"), root.table("links"));
             read_node(&node, &mut config);
             read_links(&links, &mut config);
-            config.http = local(root.table("http").key("listen"));
+            read_http(&root.table("http"), &mut config);
             read_log(&root.table("log"), &mut config);
             read_segment(&root.table("segment"), &mut config);
             read_peers(&root.tables("peer"), &mut config);
-            read_listeners(&root.tables("listener"), &mut config);
+            let listeners = root.tables("listener");
+            read_listeners(&listeners, &mut config);
             read_gate(&root.table("gate"), &mut config);
             read_b2b(&root.table("b2b"), &mut config);
             read_routes(&root.tables("route"), &mut config);
-            check_roles(&node, &links, &config);
+            check_roles(&node, &links, &config, !listeners.is_empty());
             Some(config)
         })
     }
@@ -63,6 +64,15 @@ fn read_links(links: &Table<'_>, config: &mut Config) {
         links.key("listen").fault(
             "needs TLS, which is not built yet: use a loopback address and `plaintext = true`",
         );
+    }
+}
+
+fn read_http(http: &Table<'_>, config: &mut Config) {
+    config.http = local(http.key("listen"));
+    if let Some(addr) = config.http
+        && config.links == Some(addr)
+    {
+        http.key("listen").fault(format!("is {addr}, which [links] has"));
     }
 }
 
@@ -219,11 +229,11 @@ fn read_routes(routes: &[Table<'_>], config: &mut Config) {
 }
 
 /// A role that waits for a peer that the file does not name would wait for ever.
-fn check_roles(node: &Table<'_>, links: &Table<'_>, config: &Config) {
+fn check_roles(node: &Table<'_>, links: &Table<'_>, config: &Config, listens: bool) {
     let Roles { gate, b2b, controller } = config.roles;
     let has = |role: fn(&PeerRoles) -> bool| config.peers.iter().any(|peer| role(&peer.roles));
     let roles = node.key("roles");
-    if gate && config.listeners.is_empty() {
+    if gate && !listens {
         roles.fault("has \"gate\", which needs a socket: write a [[listener]]");
     }
     if (gate || controller) && !b2b && !has(|roles| roles.b2b) {

@@ -1,0 +1,147 @@
+//! What an operator is told about a configuration file.
+
+use rm::Config;
+
+const WHOLE: &str = r#"
+[node]
+id = 1
+host = "server1"
+address = "127.0.0.1"
+roles = ["gate", "b2b", "controller"]
+realtime = false
+[links]
+listen = "127.0.0.1:7101"
+plaintext = true
+[http]
+listen = "127.0.0.1:9101"
+[log]
+level = "debug"
+[segment]
+key = "00112233445566ff"
+[[peer]]
+id = 31
+roles = ["mediagate"]
+link = "127.0.0.3:7131"
+[[listener]]
+transport = "udp"
+listen = "127.0.0.1:5060"
+advertise = "203.0.113.9:5060"
+[gate]
+trusted = ["10.0.0.0/8"]
+[b2b]
+ring_timeout = 60
+[[route]]
+prefix = "9"
+targets = ["127.0.0.1:5080", "127.0.0.1:5082"]
+"#;
+
+#[test]
+fn a_whole_file_is_read() {
+    let config = Config::parse(WHOLE).unwrap();
+
+    assert_eq!((config.node.0, config.host.as_str(), config.realtime), (1, "server1", false));
+    assert!(config.roles.gate && config.roles.b2b && config.roles.controller);
+    assert_eq!(config.slot_key, 0x0011_2233_4455_66ff);
+    assert_eq!(config.listeners[0].advertise, "203.0.113.9:5060".parse().unwrap());
+    assert_eq!(config.peers.len(), 1);
+    assert_eq!(config.b2b.ring.as_secs(), 60);
+    assert_eq!(
+        (config.b2b.routes[0].prefix.as_slice(), config.b2b.routes[0].targets.len()),
+        (&b"9"[..], 2)
+    );
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once_with_its_line() {
+    let text = r#"
+[node]
+id = 0
+address = "192.0.2.1"
+roles = ["gate", "bridge"]
+rolls = 1
+[links]
+listen = "127.0.0.1:7101"
+[segment]
+key = "short"
+[[peer]]
+id = 7
+roles = ["b2b"]
+[[peer]]
+id = 7
+roles = ["mediagate"]
+[[listener]]
+transport = "pigeon"
+listen = "127.0.0.1:5060"
+[[listener]]
+listen = "127.0.0.1:5060"
+[[listener]]
+listen = "0.0.0.0:5061"
+[gate]
+trusted = ["10.0.0.0/33"]
+source_rate = 0
+[b2b]
+ring_timeout = "long"
+[unknown]
+"#;
+    let faults = Config::parse(text).unwrap_err().to_string();
+    let lines: Vec<u32> = faults.lines().filter_map(line).collect();
+    let expected = [3, 4, 5, 6, 8, 10, 15, 18, 21, 22, 25, 26, 27, 28, 29];
+    assert_eq!(lines, expected, "{faults}");
+}
+
+#[test]
+fn a_role_without_a_peer_is_refused_with_the_remedy() {
+    let alone =
+        |roles: &str| format!("[node]\nid = 1\naddress = \"127.0.0.1\"\nroles = [{roles}]\n");
+    for (roles, remedies) in [
+        ("\"gate\"", &["write a [[listener]]", "roles = [\"b2b\"]", "the b2b dials this node"][..]),
+        ("\"controller\"", &["roles = [\"b2b\"]", "the b2b dials this node"]),
+        ("\"b2b\"", &["roles = [\"gate\"]", "roles = [\"mediagate\"]", "needs a controller"]),
+    ] {
+        let faults = Config::parse(&alone(roles)).unwrap_err().to_string();
+        for remedy in remedies {
+            assert!(faults.contains(remedy), "{roles}: {remedy} is not in\n{faults}");
+        }
+        assert_eq!(faults.lines().count(), remedies.len(), "{faults}");
+    }
+}
+
+#[test]
+fn a_link_without_tls_is_refused_unless_it_is_asked_for_on_loopback() {
+    let text = WHOLE.replace("plaintext = true", "plaintext = false");
+    let faults = Config::parse(&text).unwrap_err().to_string();
+    let lines: Vec<u32> = faults.lines().filter_map(line).collect();
+    assert_eq!(lines, [9, 20], "{faults}");
+    let text = WHOLE.replace("127.0.0.3:7131", "192.0.2.3:7131");
+    let faults = Config::parse(&text).unwrap_err().to_string();
+    assert!(faults.starts_with("line 20: ") && faults.contains("loopback"), "{faults}");
+}
+
+#[test]
+fn an_address_of_another_machine_is_refused() {
+    for (line, own) in [(5, "address = \"127.0.0.1\""), (23, "listen = \"127.0.0.1:5060\"")] {
+        let text = WHOLE.replace(own, &own.replace("127.0.0.1", "192.0.2.1"));
+        let faults = Config::parse(&text).unwrap_err().to_string();
+        assert!(faults.starts_with(&format!("line {line}: ")), "{faults}");
+        assert!(faults.contains("of this host"), "{faults}");
+        assert_eq!(faults.lines().count(), 1, "{faults}");
+    }
+}
+
+#[test]
+fn two_services_on_one_port_are_refused() {
+    let text = WHOLE.replace("127.0.0.1:9101", "127.0.0.1:7101");
+    let faults = Config::parse(&text).unwrap_err().to_string();
+    assert_eq!(faults.lines().filter_map(line).collect::<Vec<_>>(), [12], "{faults}");
+}
+
+#[test]
+fn a_syntax_error_stands_alone_with_its_line() {
+    let faults = Config::parse("[node]\nid = \n").unwrap_err().to_string();
+    assert!(faults.starts_with("line 2"), "{faults}");
+}
+
+/// The line that a fault names.
+fn line(fault: &str) -> Option<u32> {
+    fault.strip_prefix("line ")?.split(':').next()?.parse().ok()
+}

@@ -1,0 +1,86 @@
+//! The bytes of each frame kind of `rm`.
+
+use std::path::{Path, PathBuf};
+
+use b2bua::frame::{SipIn, SipOut};
+use bytes::Bytes;
+use failover::controller::{Ask, Gateways, Here, Introduce, Published, Verdict};
+use failover::detector::{Cause, Dead};
+use failover::slots::Reign;
+use failover::{Boot, Epoch, Flow, NodeId, Slot, SlotMap, Transport};
+use rm::frames::{Frame, GateHello};
+
+const BOOT: u64 = 1_800_000_000_123;
+
+#[test]
+fn messages_have_their_golden_bytes() {
+    let flow = Flow {
+        gate: NodeId(11),
+        boot: Boot(BOOT),
+        listener: 2,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: "192.0.2.10:5060".parse().unwrap(),
+    };
+    let bytes = Bytes::from_static(b"OPTIONS sip:1000@example.org SIP/2.0\r\n\r\n");
+    let (slot, epoch) = (Slot(0x5e), Epoch(1_800_000_000));
+
+    let message = SipIn { slot, hops: 1, flow, bytes: bytes.clone() };
+    driver::golden::check_bytes(&file(SipIn::KIND), &message.encode());
+    assert_eq!(SipIn::decode(message.encode()), Ok(message));
+
+    let remote = "[2001:db8::10]:5061".parse().unwrap();
+    let flow = Flow { remote, ..flow };
+    let message = SipOut { slot, epoch, flow, bytes };
+    driver::golden::check_bytes(&file(SipOut::KIND), &message.encode());
+    assert_eq!(SipOut::decode(message.encode()), Ok(message));
+}
+
+#[test]
+fn what_gate_and_b2b_say_first_has_its_golden_bytes() {
+    let listeners = vec![
+        (Transport::Udp, "192.0.2.1:5060".parse().unwrap()),
+        (Transport::Udp, "[2001:db8::1]:5060".parse().unwrap()),
+    ];
+    check(&GateHello { boot: BOOT, listeners });
+    let mut slots = SlotMap::empty();
+    let reign = Reign { owner: NodeId(12), standby: None, epoch: Epoch(7) };
+    (0..128).for_each(|slot| slots.set(Slot(slot), reign));
+    slots.set(Slot(255), Reign { standby: Some(NodeId(12)), owner: NodeId(14), epoch: Epoch(9) });
+    check(&slots);
+}
+
+#[test]
+fn what_b2b_and_controller_say_has_its_golden_bytes() {
+    let (gateway, host) = (NodeId(31), "server3".to_owned());
+    check(&Introduce {
+        gateway,
+        beat: "192.0.2.3:7231".parse().unwrap(),
+        host: host.clone(),
+        version: "0.1.0".into(),
+    });
+    check(&Ask { lead: true, stamp_ms: 70_000 });
+    check(&Here);
+    check(&Gateways(vec![Published {
+        gateway,
+        boot: Boot(BOOT),
+        host,
+        version: "0.1.0".into(),
+        standby: true,
+        draining: false,
+        legs: 200,
+        legs_max: 11_328,
+    }]));
+    let dead = Dead { gateway, boot: Boot(BOOT), cause: Cause::Refused };
+    check(&Verdict { dead, stamp_ms: 70_250 });
+}
+
+/// One file for each kind, named by it.
+fn check<F: Frame + PartialEq + std::fmt::Debug>(frame: &F) {
+    driver::golden::check(&file(F::KIND), frame);
+}
+
+fn file(kind: u16) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/testdata/frames");
+    folder.join(format!("{kind:04x}.txt"))
+}
