@@ -1,6 +1,10 @@
 //! Whole clusters in the simulator: phones call through gate, b2b, controller and mediagates.
 
 mod deaths;
+mod plan;
+mod seeds;
+mod single;
+mod trial;
 mod world;
 
 use std::time::Duration;

@@ -44,10 +44,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Builds a cluster with four phones.
+    /// Builds a cluster with ten phones.
     pub(crate) fn new(seed: u64, layout: Layout) -> Self {
         let phones = testkit::Config {
-            phones: 4,
+            phones: 10,
+            // Each has an address of its own, as behind no two phones stands one next hop.
+            sip_sockets: 10,
             server: Some(SocketAddr::new(ip(1), 5060)),
             ..testkit::Config::new(ip(9))
         };
@@ -64,7 +66,7 @@ impl World {
                 Server::Rm(Box::new(Rm::new(&config, &start)))
             });
         }
-        for (id, host) in [(FIRST_MEDIAGATE, 3), (OTHER_MEDIAGATE, 4)] {
+        for (id, host) in [(FIRST_MEDIAGATE, 3), (OTHER_MEDIAGATE, 5)] {
             let config = mediagate::Config {
                 forwarding: Forwarding::Inline,
                 standby: id == OTHER_MEDIAGATE,
@@ -105,6 +107,33 @@ impl World {
             Some(Server::Rm(rm)) => rm.b2b().map_or(0, |b2b| b2b.figures().calls),
             Some(Server::Mediagate(_)) | None => 0,
         }
+    }
+
+    /// Returns how many legs a mediagate has open.
+    pub(crate) fn open_legs(&self, mediagate: NodeId) -> usize {
+        let Some(server) = self.scenario.server(mediagate) else { return 0 };
+        let mut metrics = Metrics::default();
+        server.metrics(&mut metrics);
+        let text = metrics.text();
+        let legs = text.lines().find_map(|line| line.strip_prefix("mediagate_legs "));
+        legs.expect("a mediagate says so").parse().expect("a whole number")
+    }
+}
+
+/// The nodes of the cluster.
+pub(crate) fn nodes(layout: Layout) -> Vec<NodeId> {
+    match layout {
+        Layout::One => vec![B2B, FIRST_MEDIAGATE, OTHER_MEDIAGATE],
+        Layout::Three => vec![GATE, B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE],
+    }
+}
+
+/// The host of a mediagate or of the controller with [`Layout::Three`].
+pub(crate) fn host(node: NodeId) -> IpAddr {
+    match node {
+        FIRST_MEDIAGATE => ip(3),
+        CONTROLLER => ip(4),
+        _ => ip(5),
     }
 }
 
@@ -161,7 +190,7 @@ fn signalling(layout: Layout) -> Vec<rm::Config> {
             .map(|&(id, host, Roles { gate, b2b, controller })| {
                 (id, host, PeerRoles { gate, b2b, controller, mediagate: false })
             })
-            .chain([(FIRST_MEDIAGATE, 3), (OTHER_MEDIAGATE, 4)].map(|(id, host)| {
+            .chain([(FIRST_MEDIAGATE, 3), (OTHER_MEDIAGATE, 5)].map(|(id, host)| {
                 (id, host, PeerRoles { mediagate: true, ..PeerRoles::default() })
             }))
             .collect();
