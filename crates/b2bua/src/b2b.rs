@@ -96,7 +96,9 @@ impl B2b {
         self.core.set_time(now);
         self.core.transactions.handle_timeout(now);
         self.pump();
-        while let Some(call) = self.core.due() {
+        // Were a deadline ever left unhandled, messages would still be taken in between.
+        for _ in 0..DUE_MAX {
+            let Some(call) = self.core.due() else { break };
             self.with_call(call, |call, core| call.handle_timeout(core));
         }
         for call in self.core.shortage.round(now) {
@@ -443,3 +445,6 @@ impl B2b {
         }
     }
 }
+
+/// More deadlines than come due at once.
+const DUE_MAX: usize = 1 << 16;

@@ -154,7 +154,9 @@ impl Call {
                     ClientState::Calling | ClientState::Proceeding => {
                         invite.cancel_at.filter(|_| !invite.cancelled).map(&mut sooner);
                     }
-                    ClientState::Accepted { until, .. } => sooner(until),
+                    ClientState::Accepted { until, acked: true } => sooner(until),
+                    // It waits for the ACK of the other leg, or for that leg's patience to end.
+                    ClientState::Accepted { acked: false, .. } => {}
                 }
             }
             for invite in &leg.incoming {

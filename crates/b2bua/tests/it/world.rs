@@ -52,11 +52,13 @@ pub(crate) const GATE: &str = "192.0.2.100:5060";
 impl World {
     pub(crate) fn new(config: Config) -> Self {
         #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
-        let now = Instant::now();
+        let start = Instant::now();
+        // Real turns begin between two milliseconds of the wall clock, too.
+        let now = start + Duration::from_micros(300);
         let mut world = Self {
             now,
-            start: now,
-            b2b: B2b::new(config.clone(), NodeId(1), clock(now, now), 1),
+            start,
+            b2b: B2b::new(config.clone(), NodeId(1), clock(start, now), 1),
             config,
             seed: 1,
             phones: Phones::new(),
