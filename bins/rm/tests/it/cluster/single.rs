@@ -15,7 +15,7 @@ const D: PhoneId = PhoneId(3);
 /// T05.
 #[test]
 fn a_dead_controller_is_not_noticed_and_a_mediagate_that_dies_next_is() {
-    let mut world = talking(51, Manners::default());
+    let mut world = talking(51, &Manners::default());
     let before = sip_seen(&world);
     let heard = |world: &mut World| {
         world.scenario.with_fleet(|fleet, now| [A, B].map(|phone| fleet.take_heard(now, phone)))
@@ -40,7 +40,7 @@ fn a_dead_controller_is_not_noticed_and_a_mediagate_that_dies_next_is() {
 #[test]
 fn both_phones_are_told_at_once_and_never_hear_of_the_dead_address_again() {
     let same_version = SameVersion::Ignored;
-    let mut world = talking(1, Manners { same_version, ..Manners::default() });
+    let mut world = talking(1, &Manners { same_version, ..Manners::default() });
     let dead_at = world.scenario.now();
     world.scenario.with_fleet(|fleet, _| fleet.forbid(host(FIRST_MEDIAGATE)));
     world.scenario.sim().crash(FIRST_MEDIAGATE);
@@ -64,7 +64,7 @@ fn both_phones_are_told_at_once_and_never_hear_of_the_dead_address_again() {
 #[test]
 fn a_mediagate_that_hangs_is_left_and_sees_no_old_call_when_it_goes_on() {
     for power_cut in [false, true] {
-        let mut world = talking(4, Manners::default());
+        let mut world = talking(4, &Manners::default());
         if power_cut {
             world.scenario.sim().power_off(host(FIRST_MEDIAGATE));
         } else {
@@ -88,7 +88,7 @@ fn a_mediagate_that_hangs_is_left_and_sees_no_old_call_when_it_goes_on() {
 /// T09.
 #[test]
 fn a_hold_that_crosses_the_move_is_answered_with_the_new_address() {
-    let mut world = talking(9, Manners { glares: 1, ..Manners::default() });
+    let mut world = talking(9, &Manners { glares: 1, ..Manners::default() });
     world.scenario.sim().crash(FIRST_MEDIAGATE);
     world.run(Duration::from_secs(6));
     world.scenario.assert_talking(&[(A, B)]);
@@ -99,7 +99,7 @@ fn a_hold_that_crosses_the_move_is_answered_with_the_new_address() {
 fn a_phone_that_answers_500_is_asked_again_when_it_said() {
     let refuse =
         Reinvite::Refuse { status: 500, retry_after: Some(2), after: Duration::ZERO, times: 1 };
-    let mut world = talking(10, Manners { reinvite: refuse, ..Manners::default() });
+    let mut world = talking(10, &Manners { reinvite: refuse, ..Manners::default() });
     let dead_at = world.scenario.now();
     world.scenario.sim().crash(FIRST_MEDIAGATE);
     world.run(Duration::from_secs(4));
@@ -119,7 +119,7 @@ fn a_phone_that_answers_500_is_asked_again_when_it_said() {
 #[test]
 fn a_held_call_stays_held_through_a_move_and_is_resumed_later() {
     for holder in [A, B] {
-        let mut world = talking(20, Manners::default());
+        let mut world = talking(20, &Manners::default());
         world.scenario.plan(Duration::ZERO, holder, Command::Hold);
         world.run(Duration::from_secs(1));
         let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
@@ -139,7 +139,7 @@ fn a_held_call_stays_held_through_a_move_and_is_resumed_later() {
 
 #[test]
 fn without_a_mediagate_new_calls_are_put_off_and_old_ones_keep_their_signalling() {
-    let mut world = talking(60, Manners::default());
+    let mut world = talking(60, &Manners::default());
     world.scenario.sim().crash(FIRST_MEDIAGATE);
     world.scenario.sim().crash(OTHER_MEDIAGATE);
     world.run(Duration::from_secs(1));
@@ -164,7 +164,7 @@ fn without_a_mediagate_new_calls_are_put_off_and_old_ones_keep_their_signalling(
 
 #[test]
 fn a_call_without_any_mediagate_hears_again_when_one_returns() {
-    let mut world = talking(61, Manners::default());
+    let mut world = talking(61, &Manners::default());
     world.scenario.sim().crash(FIRST_MEDIAGATE);
     world.scenario.sim().crash(OTHER_MEDIAGATE);
     world.run(Duration::from_secs(3));
@@ -175,7 +175,7 @@ fn a_call_without_any_mediagate_hears_again_when_one_returns() {
 
 #[test]
 fn a_mediagate_that_returns_gets_new_calls_only() {
-    let mut world = talking(62, Manners::default());
+    let mut world = talking(62, &Manners::default());
     world.scenario.sim().crash(FIRST_MEDIAGATE);
     world.run(Duration::from_secs(1));
     world.scenario.sim().restart(FIRST_MEDIAGATE);
@@ -191,7 +191,7 @@ fn a_mediagate_that_returns_gets_new_calls_only() {
 }
 
 /// A cluster in which A and B talk.
-fn talking(seed: u64, manners: Manners) -> World {
+fn talking(seed: u64, manners: &Manners) -> World {
     let mut world = World::new(seed, Layout::Three);
     world.start();
     let answer_after = Duration::from_millis(50);

@@ -97,9 +97,10 @@ impl Trial {
                 scenario.plan(Duration::ZERO, phone, behave);
             }
             for (at, phone, command) in &call.acts {
-                match command {
-                    Command::Call { .. } => scenario.call(*at, call.from, call.to),
-                    other => scenario.plan(*at, *phone, other.clone()),
+                if let Command::Call { .. } = command {
+                    scenario.call(*at, call.from, call.to);
+                } else {
+                    scenario.plan(*at, *phone, command.clone());
                 }
             }
         }
