@@ -77,11 +77,28 @@ fn every_package_imports_only_what_its_layer_may() {
 }
 
 #[test]
+fn every_package_uses_what_it_imports() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let folder = package.folder();
+        let texts = files_in(folder.clone(), "rs").into_iter().chain([folder.join("README.md")]);
+        let text: String = texts.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+        for (import, _) in package.imports() {
+            let path = format!("{}::", import.replace('-', "_"));
+            if !text.contains(&path) {
+                faults.push(format!("{} does not use {import}", package.name()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
 fn every_package_inherits_the_lints() {
     for package in packages() {
-        let manifest = package.0["manifest_path"].as_str().expect("a path").to_owned();
-        let text = std::fs::read_to_string(&manifest).expect("a manifest");
-        assert!(text.contains("[lints]\nworkspace = true\n"), "{manifest} has lints of its own");
+        let text = std::fs::read_to_string(package.folder().join("Cargo.toml"));
+        let inherits = text.expect("a manifest").contains("[lints]\nworkspace = true\n");
+        assert!(inherits, "{} has lints of its own", package.name());
     }
 }
 
@@ -128,6 +145,11 @@ impl Package {
         self.0["name"].as_str().expect("a name")
     }
 
+    fn folder(&self) -> PathBuf {
+        let manifest = Path::new(self.0["manifest_path"].as_str().expect("a path"));
+        manifest.parent().expect("a manifest lies in a folder").to_owned()
+    }
+
     /// What it imports, and whether for its tests alone.
     fn imports(&self) -> impl Iterator<Item = (&str, bool)> {
         let imports = self.0["dependencies"].as_array().expect("a list");
@@ -152,9 +174,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
-/// The workspace's files with this extension, build output left out.
+/// The workspace's files with this extension.
 fn files(extension: &str) -> Vec<PathBuf> {
-    let mut folders = vec![root()];
+    files_in(root(), extension)
+}
+
+/// The files with this extension below a folder, build output left out.
+fn files_in(folder: PathBuf, extension: &str) -> Vec<PathBuf> {
+    let mut folders = vec![folder];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
