@@ -390,14 +390,19 @@ impl Call {
     }
 }
 
-/// Takes the next CSeq number of a leg; raises the ceiling that a rebuild starts at when it is
-/// reached.
+/// Takes the next CSeq number of a leg.
 fn next_cseq(leg: &mut Leg) -> u32 {
+    lease_cseq(leg);
     leg.dialog.local_cseq += 1;
-    if leg.cseq_ceiling < leg.dialog.local_cseq {
-        leg.cseq_ceiling = leg.dialog.local_cseq + CSEQ_LEASE;
-    }
     leg.dialog.local_cseq
+}
+
+/// Raises the ceiling that a rebuild starts at when the leg's next CSeq number would pass it.
+fn lease_cseq(leg: &mut Leg) {
+    let next = leg.dialog.local_cseq + 1;
+    if leg.cseq_ceiling < next {
+        leg.cseq_ceiling = next + CSEQ_LEASE;
+    }
 }
 
 /// How many CSeq numbers a leg may use before its record must be stored again.

@@ -8,7 +8,7 @@ use failover::record::{ClientState, LegState, Phase, Purpose, ServerState};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Method};
 
-use super::{Call, next_cseq};
+use super::{Call, lease_cseq};
 use crate::core::{ClientUse, Core, LegId};
 use crate::io::{Cause, Detail, Output};
 use crate::message;
@@ -119,8 +119,7 @@ impl Call {
         let way = self.way(leg);
         let party = &mut self.record.legs[leg];
         party.state = LegState::Leaving;
-        next_cseq(party);
-        party.dialog.local_cseq -= 1;
+        lease_cseq(party);
         let via = message::via(party, &core.names.branch(slot));
         let bye = party.dialog.request(Method::Bye, &via).finish();
         let reliable = way.0.transport.is_reliable();

@@ -5,7 +5,7 @@ use failover::record::{LegState, Phase, ServerState};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Method, Name};
 
-use super::{Call, next_cseq, reach};
+use super::{Call, lease_cseq, reach};
 use crate::core::{ClientUse, Core, Way};
 use crate::message;
 
@@ -90,8 +90,7 @@ impl Call {
         if request.max_forwards() == Some(0) {
             return core.answer(key, request, 483);
         }
-        next_cseq(to);
-        to.dialog.local_cseq -= 1;
+        lease_cseq(to);
         let via = message::via(to, &core.names.branch(slot));
         let mut writer = to.dialog.request(request.method(), &via);
         writer = writer.copy(request, Name::INFO_PACKAGE);
