@@ -6,6 +6,8 @@ use bytes::Bytes;
 use sip_core::{Message, Name, Writer};
 use siphasher::sip::SipHasher24;
 
+use crate::message;
+
 /// Makes answers. The same request gets the same answer, byte for byte, however often it comes.
 #[derive(Debug)]
 pub(super) struct Answers {
@@ -23,7 +25,7 @@ impl Answers {
         let hash = self.hash(request);
         let tag = format!("-{hash:016x}");
         let mut writer =
-            Writer::answer(request, status, reason(status).as_bytes(), Some(tag.as_bytes()));
+            Writer::answer(request, status, message::reason(status), Some(tag.as_bytes()));
         if status == 503 {
             writer = writer.header(Name::RETRY_AFTER, (1 + hash % RETRY_AFTER_MAX).to_string());
         }
@@ -44,17 +46,6 @@ impl Answers {
 /// Returns whether this is the tag of an answer that a gate made.
 pub(super) fn is_own_tag(tag: &[u8]) -> bool {
     tag.starts_with(b"-")
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        403 => "Forbidden",
-        416 => "Unsupported URI Scheme",
-        501 => "Not Implemented",
-        503 => "Service Unavailable",
-        505 => "Version Not Supported",
-        _ => "Bad Request",
-    }
 }
 
 /// Seconds after which the last of those refused comes again.
