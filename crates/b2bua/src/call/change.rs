@@ -365,8 +365,7 @@ impl Call {
         self.media_changed = true;
         if !self.record.is_stale(leg) {
             self.record.legs[leg].moving.restart();
-            let id = (self.record.call, u8::from(leg == 1));
-            core.pacer.finish(core.now, id, failover::pacing::Outcome::Other);
+            core.pacer.finish(core.now, self.pacer_id(leg), failover::pacing::Outcome::Other);
         }
     }
 }

@@ -27,8 +27,7 @@ impl Call {
         core.shortage.remove(self.record.call);
         for leg in 0..2 {
             self.refuse_open(core, leg, status);
-            let id = (self.record.call, u8::from(leg == 1));
-            core.pacer.finish(core.now, id, Outcome::Other);
+            core.pacer.finish(core.now, self.pacer_id(leg), Outcome::Other);
         }
         if self.record.legs[0].state == LegState::Early {
             self.record.legs[0].state = LegState::Gone;

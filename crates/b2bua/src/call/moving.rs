@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use failover::moves::{Answer, Offer, PENDING_PATIENCE, Verdict};
-use failover::pacing::{Outcome, Peer, Urgency};
+use failover::pacing::{LegId, Outcome, Peer, Urgency};
 use failover::record::{ClientState, Direction, LegState, Phase, Purpose};
 use failover::{Boot, Latched, NodeId};
 use sip_core::Message;
@@ -135,7 +135,8 @@ impl Call {
         if talks(0) && talks(1) { Urgency::Talking } else { Urgency::Held }
     }
 
-    fn pacer_id(&self, leg: usize) -> (failover::CallId, u8) {
+    /// Names a leg in the windows.
+    pub(super) fn pacer_id(&self, leg: usize) -> LegId {
         (self.record.call, u8::from(leg == 1))
     }
 
@@ -221,6 +222,7 @@ impl Call {
         cancelled: bool,
     ) {
         let random = core.names.random();
+        let id = self.pacer_id(leg);
         let party = &mut self.record.legs[leg];
         let answer = Answer {
             status,
@@ -237,7 +239,6 @@ impl Call {
                 Outcome::Other
             }
         };
-        let id = (self.record.call, u8::from(leg == 1));
         core.pacer.finish(core.now, id, outcome);
         match verdict {
             Verdict::Told | Verdict::Again(_) | Verdict::Slower(_) => {}

@@ -173,7 +173,6 @@ impl Call {
     fn resume_move(&self, core: &mut Core, leg: usize) {
         let party = &self.record.legs[leg];
         let peer = if party.registered { Peer::Phone } else { Peer::Trunk };
-        let id = (self.record.call, u8::from(leg == 1));
-        core.pacer.resume(id, party.flow.remote, peer, self.urgency());
+        core.pacer.resume(self.pacer_id(leg), party.flow.remote, peer, self.urgency());
     }
 }
