@@ -81,9 +81,8 @@ impl B2b {
                     self.core.outputs.extend(places.map(Output::Freed));
                 }
             }
-            Input::NotPlaced { call, why } => {
-                self.with_call(call, |call, core| call.not_placed(core, why));
-            }
+            // Whatever the reason, the call waits or is refused alike.
+            Input::NotPlaced { call, why: _ } => self.with_call(call, Call::not_placed),
             Input::Media { gateway, boot, event } => self.handle_media(gateway, boot, event),
             Input::GatewayDead { gateway, boot } => self.handle_death(gateway, boot),
             Input::Drain => self.core.draining = true,
@@ -214,7 +213,10 @@ impl B2b {
         };
         match message.verdict() {
             Verdict::Ok => {}
-            Verdict::Answer(status) => return self.core.answer_outside(way, &message, status),
+            Verdict::Answer(status) => {
+                self.core.counters.discarded += 1;
+                return self.core.answer_outside(way, &message, status);
+            }
             Verdict::Discard => {
                 self.core.counters.discarded += 1;
                 return;

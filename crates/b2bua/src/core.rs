@@ -134,6 +134,7 @@ impl Core {
             clock,
         }
     }
+
     /// Begins a turn.
     pub(crate) fn set_time(&mut self, now: Instant) {
         self.now = now;
@@ -218,7 +219,6 @@ impl Core {
 
     /// Answers a request without a transaction; a copy of it is answered anew.
     pub(crate) fn answer_outside(&mut self, way: Way, request: &Message, status: u16) {
-        self.counters.discarded += 1;
         if request.method() == sip_core::Method::Ack {
             return;
         }

@@ -19,7 +19,8 @@ pub enum Input {
         /// Its listeners, numbered as in [`crate::Flow::listener`].
         listeners: Vec<Listener>,
     },
-    /// The link to a gate ended. Calls wait for it; nothing is sent to it meanwhile.
+    /// The link to a gate ended. Its listeners are remembered and calls go on: what is lost
+    /// meanwhile is repeated, as a lost datagram is.
     GateDown {
         /// The gate.
         gate: NodeId,

@@ -5,7 +5,7 @@ use failover::record::Phase;
 
 use super::Call;
 use crate::core::Core;
-use crate::io::{Cause, NotPlaced, Output, Wanted};
+use crate::io::{Cause, Output, Wanted};
 
 impl Call {
     /// Asks for what the call lacks: ports for both legs, or a standby's.
@@ -44,7 +44,7 @@ impl Call {
                     self.moved(core, from, place.gateway);
                 }
             }
-            (None, None) => return self.not_placed(core, NotPlaced::NoGateway),
+            (None, None) => return self.not_placed(core),
             (Some(_), Some(place)) => free(core, [place]),
             (Some(_), None) => {}
         }
@@ -83,7 +83,7 @@ impl Call {
     }
 
     /// Takes in that there are no ports.
-    pub(crate) fn not_placed(&mut self, core: &mut Core, _why: NotPlaced) {
+    pub(crate) fn not_placed(&mut self, core: &mut Core) {
         self.placing = false;
         match self.record.phase {
             Phase::Placing => {
