@@ -140,16 +140,6 @@ impl Lessee {
         ports.map(|(first, second)| Ports { boot, ports: [first, second] })
     }
 
-    /// Takes one more number in the worker of `port`, for a leg whose own number could not be opened.
-    pub fn allocate_beside(&mut self, now: Instant, port: u16) -> Option<u16> {
-        self.settle(now);
-        let worker = self.block_of(port)?.worker;
-        let other = self.ready.get_mut(usize::from(worker))?.pop_front();
-        self.rate.take(now, 1);
-        self.restock(now);
-        other
-    }
-
     /// Gives back a number after its `Close`, or one that was only reserved. It rests for [`QUARANTINE`].
     ///
     /// A number of another boot, or of a block that is not ours any more, is ignored. The caller gives each number
