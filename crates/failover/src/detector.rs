@@ -182,15 +182,6 @@ impl Detector {
         }
     }
 
-    /// Returns the last beat heard of a worker of that boot.
-    pub fn last_seq(&self, gateway: NodeId, boot: Boot, worker: u16) -> Option<u32> {
-        let life = self.gateways.get(&gateway)?.life.as_ref()?;
-        if life.boot != boot {
-            return None;
-        }
-        life.last_seq(worker)
-    }
-
     /// Returns whether this boot of the gateway is known to be dead.
     pub fn is_dead(&self, gateway: NodeId, boot: Boot) -> bool {
         self.gateways.get(&gateway).is_some_and(|gateway| match &gateway.life {

@@ -352,6 +352,3 @@ impl Direction {
         Self::new(self.sends() && other.sends(), self.receives() && other.receives())
     }
 }
-
-/// A record longer than this, encoded, is not replicated: the call is served unprotected.
-pub const RECORD_LEN_MAX: usize = 32 * 1024;

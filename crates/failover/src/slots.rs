@@ -144,11 +144,6 @@ impl Promises {
     pub fn promised(&self, slot: Slot) -> Epoch {
         self.promised[usize::from(slot.0)]
     }
-
-    /// Returns when the gate begins to take frames.
-    pub fn opens_at(&self) -> Instant {
-        self.opens_at
-    }
 }
 
 /// What a standby puts forward when it asks a gate for the next epoch of a slot.
