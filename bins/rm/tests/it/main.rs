@@ -6,4 +6,5 @@ mod cluster;
 mod config;
 mod frames;
 mod process;
+mod readme;
 mod tidy;
