@@ -13,8 +13,17 @@ use testkit::PhoneId;
 use world::{Layout, World};
 
 #[test]
+fn a_call_through_one_process_talks_and_ends() {
+    talk_and_end(Layout::One);
+}
+
+#[test]
 fn a_call_through_three_processes_talks_and_ends() {
-    let mut world = World::new(1, Layout::Three);
+    talk_and_end(Layout::Three);
+}
+
+fn talk_and_end(layout: Layout) {
+    let mut world = World::new(1, layout);
     world.start();
     let call = world.call(PhoneId(0), PhoneId(1));
     world.run(Duration::from_secs(3));
