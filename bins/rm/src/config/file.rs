@@ -38,20 +38,23 @@ impl Config {
     }
 }
 
+/// The name of a role, and what takes it on.
+type Choice<T> = (&'static str, fn(&mut T));
+
 fn read_node(node: &Table<'_>, config: &mut Config) {
     let id = node.key("id").required("an id of its own, 1 to 65535").integer(1..=u16::MAX);
     config.node = NodeId(id.unwrap_or(0));
     config.host = node.key("host").string().unwrap_or_else(|| config.node.to_string());
     config.address = local_ip(node.key("address")).unwrap_or(config.address);
     config.realtime = node.key("realtime").boolean().unwrap_or(true);
-    let choices = [("gate", 0), ("b2b", 1), ("controller", 2)];
+    let choices: [Choice<Roles>; 3] = [
+        ("gate", |roles| roles.gate = true),
+        ("b2b", |roles| roles.b2b = true),
+        ("controller", |roles| roles.controller = true),
+    ];
     let roles = node.key("roles").required("one or more of \"gate\", \"b2b\", \"controller\"");
-    for role in roles.list(|role| role.choice(&choices)).unwrap_or_default() {
-        match role {
-            0 => config.roles.gate = true,
-            1 => config.roles.b2b = true,
-            _ => config.roles.controller = true,
-        }
+    for take in roles.list(|role| role.choice(&choices)).unwrap_or_default() {
+        take(&mut config.roles);
     }
 }
 
@@ -94,17 +97,17 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
     for peer in peers {
         let id = peer.key("id").required("the peer's id, 1 to 65535").integer(1..=u16::MAX);
         let mut roles = PeerRoles::default();
-        let choices = [("gate", 0), ("b2b", 1), ("controller", 2), ("mediagate", 3)];
+        let choices: [Choice<PeerRoles>; 4] = [
+            ("gate", |roles| roles.gate = true),
+            ("b2b", |roles| roles.b2b = true),
+            ("controller", |roles| roles.controller = true),
+            ("mediagate", |roles| roles.mediagate = true),
+        ];
         let key = peer
             .key("roles")
             .required("one or more of \"gate\", \"b2b\", \"controller\", \"mediagate\"");
-        for role in key.list(|role| role.choice(&choices)).unwrap_or_default() {
-            match role {
-                0 => roles.gate = true,
-                1 => roles.b2b = true,
-                2 => roles.controller = true,
-                _ => roles.mediagate = true,
-            }
+        for take in key.list(|role| role.choice(&choices)).unwrap_or_default() {
+            take(&mut roles);
         }
         let links = peer.key("link").addr();
         let dialled = roles.gate || roles.controller || roles.mediagate;
