@@ -79,3 +79,11 @@ impl Beats {
         })
     }
 }
+
+/// `failover` judges by periods that `media` keeps, and neither sees the other.
+const _: () = {
+    let (judged, kept) = (detector::BEAT_PERIOD, media::beat::BEAT_PERIOD);
+    assert!(judged.as_nanos() == kept.as_nanos());
+    let (asked, heard) = (detector::HEAR_PERIOD, media::beat::HEAR_EXPIRY);
+    assert!(2 * asked.as_nanos() <= heard.as_nanos());
+};
