@@ -228,29 +228,20 @@ impl Phone {
     }
 }
 
-/// RFC 3261 §17.1.1.3: the INVITE's own branch, URI and Routes; the To of the
-/// answer.
+/// RFC 3261 §17.1.1.3: the INVITE's own branch, and the To of the answer.
 fn ack_of_refusal(desk: &Desk<'_>, answer: &Sip, branch: &str, invite: &Bytes) -> Bytes {
-    let invite = Sip::read(invite).expect("the phone wrote it");
-    let mut draft = Draft::request("ACK", invite.request_uri())
-        .header("Via", &via(desk, branch))
-        .header("Max-Forwards", "70");
-    for route in invite.all("route") {
-        draft = draft.header("Route", route);
-    }
-    let cseq = invite.cseq().map_or(0, |(number, _)| number);
-    draft
-        .header("From", invite.get("from").unwrap_or_default())
-        .header("To", answer.get("to").unwrap_or_default())
-        .header("Call-ID", invite.call_id())
-        .header("CSeq", &format!("{cseq} ACK"))
-        .finish(None)
+    derived(desk, "ACK", invite, branch, answer.get("to"))
 }
 
-/// RFC 3261 §9.1: the INVITE's branch, URI, ids and Routes.
+/// RFC 3261 §9.1: the INVITE's branch and To.
 fn cancel_of(desk: &Desk<'_>, invite: &Bytes, branch: &str) -> Bytes {
+    derived(desk, "CANCEL", invite, branch, None)
+}
+
+/// Writes a request with an INVITE's URI, ids and Routes, and its To or another.
+fn derived(desk: &Desk<'_>, method: &str, invite: &Bytes, branch: &str, to: Option<&str>) -> Bytes {
     let invite = Sip::read(invite).expect("the phone wrote it");
-    let mut draft = Draft::request("CANCEL", invite.request_uri())
+    let mut draft = Draft::request(method, invite.request_uri())
         .header("Via", &via(desk, branch))
         .header("Max-Forwards", "70");
     for route in invite.all("route") {
@@ -259,8 +250,8 @@ fn cancel_of(desk: &Desk<'_>, invite: &Bytes, branch: &str) -> Bytes {
     let cseq = invite.cseq().map_or(0, |(number, _)| number);
     draft
         .header("From", invite.get("from").unwrap_or_default())
-        .header("To", invite.get("to").unwrap_or_default())
+        .header("To", to.or_else(|| invite.get("to")).unwrap_or_default())
         .header("Call-ID", invite.call_id())
-        .header("CSeq", &format!("{cseq} CANCEL"))
+        .header("CSeq", &format!("{cseq} {method}"))
         .finish(None)
 }
