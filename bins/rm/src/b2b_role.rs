@@ -68,7 +68,7 @@ impl B2bRole {
     ) {
         match self.mediagates.notice(now, id, notice) {
             Told::Nothing => {}
-            Told::Introduced(introduce, boot) => {
+            Told::Introduced(introduce, boot, unsure) => {
                 info!(gateway = id.0, %boot, host = introduce.host, "mediagate is there");
                 beats.watch(id, introduce.beat, out);
                 self.verdicts.handle_input(now, verdicts::Input::Watch(id));
@@ -78,6 +78,7 @@ impl B2bRole {
                 for controller in self.controllers.clone() {
                     self.introduce(controller, &introduce, out);
                 }
+                self.reopen(id, &unsure);
             }
             Told::Event(boot, event) => {
                 self.b2b.handle_input(now, Input::Media { gateway: id, boot, event });

@@ -28,6 +28,8 @@ struct Mediagate {
     lessee: Lessee,
     welcome: Option<Welcome>,
     linked: bool,
+    /// A link to it has ended, and it has not named itself since.
+    broken: bool,
     /// The calls that we hold open there, with the epoch of the last command.
     open: BTreeMap<CallId, Epoch>,
     digest: Digest,
@@ -40,8 +42,9 @@ struct Mediagate {
 pub(crate) enum Told {
     /// Nothing more.
     Nothing,
-    /// The gateway named itself: hear it, and tell the controllers.
-    Introduced(Introduce, Boot),
+    /// The gateway named itself: hear it, and tell the controllers. It may have missed the last
+    /// commands for these calls.
+    Introduced(Introduce, Boot, Vec<CallId>),
     /// The b2b is to know.
     Event(Boot, MediaEvent),
     /// These calls are not open there although they should be.
@@ -77,6 +80,7 @@ impl Mediagates {
     pub(crate) fn link_down(&mut self, now: Instant, id: NodeId) {
         let Some(gateway) = self.gateways.get_mut(&id) else { return };
         gateway.linked = false;
+        gateway.broken = true;
         gateway.lessee.handle_input(now, LesseeInput::LinkDown);
         gateway.drain(id, &mut self.outputs);
     }
@@ -240,6 +244,7 @@ impl Mediagate {
             lessee: Lessee::new(standby.map(|id| id.0)),
             welcome: None,
             linked: false,
+            broken: false,
             open: BTreeMap::new(),
             digest: Digest::default(),
             sync_at: None,
@@ -300,11 +305,13 @@ impl Mediagate {
         outputs: &mut VecDeque<Output>,
     ) -> Told {
         let boot = Boot(welcome.boot);
+        let mut unsure = Vec::new();
         if self.boot() != Some(boot) {
             self.open.clear();
             self.digest = Digest::default();
-        } else {
+        } else if std::mem::take(&mut self.broken) {
             // Commands may have been lost with the link before.
+            unsure.extend(self.open.keys().copied());
             outputs.push_back(send_media(driver::NodeId(id.0), &self.sync()));
         }
         let introduce = Introduce {
@@ -315,7 +322,7 @@ impl Mediagate {
         };
         self.lessee.handle_input(now, LesseeInput::Welcome(welcome.clone()));
         self.welcome = Some(welcome);
-        Told::Introduced(introduce, boot)
+        Told::Introduced(introduce, boot, unsure)
     }
 
     fn sync(&self) -> media::Sync {
