@@ -1,5 +1,4 @@
 //! What users of `holdline-rm` see, and the repository's own rules.
-#![expect(clippy::unwrap_used, reason = "the lint allows it only inside test functions")]
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not foresee")]
 
