@@ -15,9 +15,15 @@ use tracing::warn;
 
 use crate::metrics::Metrics;
 use crate::run::clock;
+use door::Door;
+
+mod door;
 
 /// A loop that has posted nothing for this long is not well.
 const STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// A connection that is not done by then is closed.
+const VISIT_MAX: Duration = Duration::from_secs(5);
 
 /// Where the loop posts copies of its figures for the HTTP thread.
 pub(crate) struct Board(Mutex<Posted>);
@@ -37,36 +43,42 @@ impl Board {
 ///
 /// The thread ends with the process.
 pub(crate) fn serve(addr: SocketAddr) -> io::Result<Arc<Board>> {
+    serve_visits(addr, VISIT_MAX).map(|(board, _)| board)
+}
+
+fn serve_visits(addr: SocketAddr, visit_max: Duration) -> io::Result<(Arc<Board>, SocketAddr)> {
     let board = Arc::new(Board(Mutex::new(Posted { at: clock(), metrics: Metrics::default() })));
     let listener = TcpListener::bind(addr)?;
     listener.set_nonblocking(true)?;
+    let local = listener.local_addr()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let router = router(board.clone());
     std::thread::Builder::new().name("http".into()).spawn(move || {
-        let served = runtime.block_on(async {
-            axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
-        });
+        let served =
+            runtime.block_on(async { axum::serve(Door::new(listener, visit_max)?, router).await });
         if let Err(error) = served {
             warn!(%error, "HTTP ended");
         }
     })?;
-    Ok(board)
+    Ok((board, local))
 }
 
 fn router(board: Arc<Board>) -> Router {
     Router::new().route("/healthz", get(healthz)).route("/metrics", get(metrics)).with_state(board)
 }
 
-async fn healthz(State(board): State<Arc<Board>>) -> (StatusCode, &'static str) {
-    if clock().saturating_duration_since(board.0.lock().at) < STALE_AFTER {
+async fn healthz(State(board): State<Arc<Board>>) -> impl IntoResponse {
+    let (status, text) = if clock().saturating_duration_since(board.0.lock().at) < STALE_AFTER {
         (StatusCode::OK, "ok\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the loop does not turn\n")
-    }
+    };
+    (status, [(header::CONNECTION, "close")], text)
 }
 
 async fn metrics(State(board): State<Arc<Board>>) -> impl IntoResponse {
     let metrics = board.0.lock().metrics.clone();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text())
+    let kind = (header::CONTENT_TYPE, "text/plain; version=0.0.4");
+    ([kind, (header::CONNECTION, "close")], metrics.text())
 }

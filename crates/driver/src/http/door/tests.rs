@@ -1,0 +1,31 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::*;
+use crate::http::serve_visits;
+
+fn local() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn visit(door: SocketAddr, words: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(door).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(words).unwrap();
+    stream
+}
+
+#[test]
+fn visitors_who_never_finish_take_few_files_and_go_in_time() {
+    let (_board, door) = serve_visits(local(), Duration::from_millis(100)).unwrap();
+
+    let slow: Vec<_> =
+        (0..2 * VISITORS_MAX).map(|_| visit(door, b"GET /healthz HTTP/1.1\r\nX-")).collect();
+    let mut honest = visit(door, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+
+    let mut answer = String::new();
+    honest.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert_eq!(slow[0].try_clone().unwrap().read(&mut [0; 512]).unwrap(), 0);
+}
