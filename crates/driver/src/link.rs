@@ -235,7 +235,7 @@ impl Links {
                 }
             };
             let Some(remote) = remote else { continue };
-            if CONNECTIONS_MAX <= self.connections.len() {
+            if CONNECTIONS_MAX <= self.connections.len() && !self.make_room(now) {
                 warn!(%remote, "link refused: too many connections");
                 continue;
             }
@@ -372,6 +372,17 @@ impl Links {
         out.counter(name, help, &[], counters.dials);
         let up = u32::try_from(self.up.len()).unwrap_or(u32::MAX);
         out.gauge("driver_links_up", "Links that are up.", &[], f64::from(up));
+    }
+
+    /// Closes the connection that has waited longest for its peer's hello: who means it says it at
+    /// once. Returns whether there was one.
+    fn make_room(&mut self, now: Instant) -> bool {
+        let mute = self.connections.iter().find(|(_, connection)| {
+            matches!(connection.state, State::Greeting { .. }) && connection.target.is_none()
+        });
+        let Some((&id, _)) = mute else { return false };
+        self.close(now, id, &"no greeting, and others wait");
+        true
     }
 
     fn listen_again(&mut self, now: Instant) {

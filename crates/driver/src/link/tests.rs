@@ -71,6 +71,20 @@ fn a_keep_alive_of_the_peer_is_no_silence() {
 }
 
 #[test]
+fn those_who_say_nothing_keep_nobody_out() {
+    let mut end = End::new(1);
+    let mut mute = Vec::new();
+    for count in 1..=CONNECTIONS_MAX {
+        mute.push(Peer::dial(&end));
+        while end.links.connections.len() < count {
+            end.turn();
+        }
+    }
+    let _peer = Peer::up(&mut end, 2, 5);
+    assert_eq!(end.links.connections.len(), CONNECTIONS_MAX);
+}
+
+#[test]
 fn whoever_says_nothing_is_not_kept() {
     let mut end = End::new(1);
     let mut peer = Peer::dial(&end);
