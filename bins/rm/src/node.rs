@@ -237,40 +237,46 @@ impl Rm {
         }
     }
 
-    /// Hands a frame to the role that it is for. What no role of ours takes is counted.
+    /// Hands a frame to the role that it is for. What no role of ours takes, or comes from a peer whose
+    /// role does not send it, is counted.
     fn frame(&mut self, now: Instant, peer: NodeId, kind: u16, payload: Bytes) {
+        let roles = self.peers.get(&peer).copied().unwrap_or_default();
         let taken = match kind {
-            SipIn::KIND | SipOut::KIND => self.sip_frame(now, peer, kind, payload),
-            GateHello::KIND => self.gate_hello(now, peer, &payload),
-            SlotMap::KIND => self.slot_map(now, peer, &payload),
-            Introduce::KIND | Ask::KIND => self.controller_frame(now, peer, kind, &payload),
-            Here::KIND | Gateways::KIND | Verdict::KIND => {
+            SipIn::KIND if roles.gate => self.sip_in(now, payload),
+            GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
+            SipOut::KIND if roles.b2b => self.sip_out(now, peer, payload),
+            SlotMap::KIND if roles.b2b => self.slot_map(now, peer, &payload),
+            Introduce::KIND | Ask::KIND if roles.b2b => {
+                self.controller_frame(now, peer, kind, &payload)
+            }
+            Here::KIND | Gateways::KIND | Verdict::KIND if roles.controller => {
                 self.verdict_frame(now, peer, kind, &payload)
             }
-            _ => self.mediagate_frame(now, peer, kind, &payload),
+            _ if roles.mediagate => self.mediagate_frame(now, peer, kind, &payload),
+            _ => None,
         };
         if taken.is_none() {
             self.malformed += 1;
         }
     }
 
-    fn sip_frame(&mut self, now: Instant, peer: NodeId, kind: u16, payload: Bytes) -> Option<()> {
-        if kind == SipIn::KIND {
-            let role = self.b2b.as_mut()?;
-            role.b2b.handle_input(now, b2bua::Input::Sip(SipIn::decode(payload).ok()?));
-        } else {
-            let gate = self.gate.as_mut()?;
-            let frame = SipOut::decode(payload).ok()?;
-            gate.handle_input(now, gate::Input::Sip { b2b: peer, frame });
-        }
+    fn sip_in(&mut self, now: Instant, payload: Bytes) -> Option<()> {
+        let role = self.b2b.as_mut()?;
+        role.b2b.handle_input(now, b2bua::Input::Sip(SipIn::decode(payload).ok()?));
+        Some(())
+    }
+
+    fn sip_out(&mut self, now: Instant, peer: NodeId, payload: Bytes) -> Option<()> {
+        let gate = self.gate.as_mut()?;
+        let frame = SipOut::decode(payload).ok()?;
+        gate.handle_input(now, gate::Input::Sip { b2b: peer, frame });
         Some(())
     }
 
     fn gate_hello(&mut self, now: Instant, peer: NodeId, payload: &[u8]) -> Option<()> {
         let role = self.b2b.as_mut()?;
-        self.peers.get(&peer).filter(|roles| roles.gate)?;
         let hello: GateHello = driver::codec::decode(payload).ok()?;
-        let listeners = hello.listeners.into_iter().zip(0..);
+        let listeners = hello.listeners.into_iter().zip(0..=u8::MAX);
         let listeners =
             listeners.map(|((transport, advertise), id)| Listener { id, transport, advertise });
         let up = b2bua::Input::GateUp {
@@ -538,3 +544,6 @@ impl Node for Rm {
 
 /// Sockets from this number on hear mediagates; those below are listeners.
 const BEAT_SOCKETS: u32 = 0x1_0000;
+
+#[cfg(test)]
+mod tests;
