@@ -6,10 +6,10 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it speaks to a person")]
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use b2bua::Transport;
 use b2bua::gate::Network;
 use clap::Parser;
@@ -24,8 +24,8 @@ struct Args {
     /// Where phones find it.
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
-    /// The SIP port.
-    #[arg(long, default_value_t = 5060)]
+    /// The SIP port. The next five are its own, too.
+    #[arg(long, default_value_t = 5060, value_parser = clap::value_parser!(u16).range(1..=PORT_MAX))]
     port: u16,
     /// A network whose phones may register and call, such as 192.168.1.0/24.
     #[arg(long, value_name = "NETWORK")]
@@ -153,6 +153,8 @@ fn main() -> anyhow::Result<()> {
     );
     driver::logging(&LogConfig { filter: "warn,rm=debug".to_owned() });
     let server = SocketAddr::new(args.listen, args.port);
+    UdpSocket::bind(server)
+        .with_context(|| format!("no SIP at {server}: choose another --port"))?;
     println!("Register softphones at {server} over UDP, with any user name and no password.");
     println!("Then call each other by user name, or {ECHO} for an echo, or {TONE} for a tone.");
     println!("Ctrl-C waits for the calls to end; a second one does not.");
@@ -174,6 +176,8 @@ fn main() -> anyhow::Result<()> {
 
 const RM: NodeId = NodeId(1);
 const MEDIAGATE: NodeId = NodeId(2);
+/// Above it are the ports of the beats and of the phones.
+const PORT_MAX: i64 = 65_530;
 const ECHO: u32 = 600;
 const TONE: u32 = 610;
 /// Each phone has one call at a time; the next number is another phone.
