@@ -12,6 +12,18 @@ pub struct LogConfig {
     pub filter: String,
 }
 
+impl LogConfig {
+    /// Reads a level, or levels per target with commas between; `None` when a part is neither.
+    #[must_use]
+    pub fn parse(filter: &str) -> Option<Self> {
+        // To the filter, a level with a slip in it would be a target, and all else would be silent.
+        let sound = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
+        let sound = filter.split(',').all(|part| !part.is_empty() && sound(part));
+        (sound && EnvFilter::builder().parse(filter).is_ok())
+            .then(|| Self { filter: filter.to_owned() })
+    }
+}
+
 impl Default for LogConfig {
     fn default() -> Self {
         Self { filter: "info".into() }
@@ -31,4 +43,19 @@ pub fn logging(config: &LogConfig) {
         .with_writer(stderr)
         .with_ansi(stderr().is_terminal())
         .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_levels_and_targets_with_levels() {
+        for sound in ["info", "off", "info,driver=debug", "rm=trace,media::worker=warn"] {
+            assert_eq!(LogConfig::parse(sound), Some(LogConfig { filter: sound.into() }));
+        }
+        for faulty in ["", "debgu", "info,", "info,driver", "driver=loud", "="] {
+            assert_eq!(LogConfig::parse(faulty), None, "{faulty}");
+        }
+    }
 }

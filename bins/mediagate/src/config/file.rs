@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use driver::NodeId;
 use driver::config::{Faults, Key, Table, read};
+use driver::{LogConfig, NodeId};
 use media::BLOCK_PORTS;
 
 use super::Config;
@@ -20,9 +20,7 @@ impl Config {
             let address = read_node(&root.table("node"), &mut config);
             read_links(&root.table("links"), &mut config);
             read_http(&root.table("http"), &mut config);
-            if let Some(level) = root.table("log").key("level").string() {
-                config.log.filter = level;
-            }
+            read_log(&root.table("log"), &mut config);
             let media = root.table("media");
             read_media(&media, address, &mut config);
             read_beat(&root.table("beat"), &mut config);
@@ -57,6 +55,13 @@ fn read_http(http: &Table<'_>, config: &mut Config) {
     config.http = local(http.key("listen"));
     if config.http.is_some() && config.http == config.links {
         http.key("listen").fault("is also where links are listened for: use another port");
+    }
+}
+
+fn read_log(log: &Table<'_>, config: &mut Config) {
+    let what = "a level, such as \"info\", or levels by target, \"info,driver=debug\"";
+    if let Some(log) = log.key("level").parsed(what, LogConfig::parse) {
+        config.log = log;
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use b2bua::gate::Network;
 use b2bua::{Route, Transport};
+use driver::LogConfig;
 use driver::config::{Faults, Key, Table, read};
 use failover::NodeId;
 
@@ -21,18 +22,24 @@ impl Config {
             let mut config = Self::new(NodeId(0), IpAddr::V4(Ipv4Addr::LOCALHOST));
             config.plaintext = false;
             let (node, links) = (root.table("node"), root.table("links"));
-            read_node(&node, &mut config);
+            let all_roles_are_known = read_node(&node, &mut config);
             read_links(&links, &mut config);
             read_http(&root.table("http"), &mut config);
             read_log(&root.table("log"), &mut config);
             read_segment(&root.table("segment"), &mut config);
             read_peers(&root.tables("peer"), &mut config);
+            if !all_roles_are_known {
+                // One is misspelt, and any of what follows may belong to it.
+                config.roles = Roles { gate: true, b2b: true, controller: true };
+            }
             let listeners = root.tables("listener");
             read_listeners(&listeners, &mut config);
             read_gate(&root.table("gate"), &mut config);
             read_b2b(&root.table("b2b"), &mut config);
             read_routes(&root.tables("route"), &mut config);
-            check_roles(&node, &links, &config, !listeners.is_empty());
+            if all_roles_are_known {
+                check_roles(&node, &links, &config, !listeners.is_empty());
+            }
             Some(config)
         })
     }
@@ -41,7 +48,8 @@ impl Config {
 /// The name of a role, and what takes it on.
 type Choice<T> = (&'static str, fn(&mut T));
 
-fn read_node(node: &Table<'_>, config: &mut Config) {
+/// Returns whether every role that the file names is one.
+fn read_node(node: &Table<'_>, config: &mut Config) -> bool {
     let id = node.key("id").required("an id of its own, 1 to 65535").integer(1..=u16::MAX);
     config.node = NodeId(id.unwrap_or(0));
     config.host = node.key("host").string().unwrap_or_else(|| config.node.to_string());
@@ -53,9 +61,16 @@ fn read_node(node: &Table<'_>, config: &mut Config) {
         ("controller", |roles| roles.controller = true),
     ];
     let roles = node.key("roles").required("one or more of \"gate\", \"b2b\", \"controller\"");
-    for take in roles.list(|role| role.choice(&choices)).unwrap_or_default() {
+    let mut all_are_known = true;
+    let roles = roles.list(|role| {
+        let role = role.choice(&choices);
+        all_are_known &= role.is_some();
+        role
+    });
+    for take in roles.unwrap_or_default() {
         take(&mut config.roles);
     }
+    all_are_known
 }
 
 fn read_links(links: &Table<'_>, config: &mut Config) {
@@ -80,8 +95,9 @@ fn read_http(http: &Table<'_>, config: &mut Config) {
 }
 
 fn read_log(log: &Table<'_>, config: &mut Config) {
-    if let Some(level) = log.key("level").string() {
-        config.log.filter = level;
+    let what = "a level, such as \"info\", or levels by target, \"info,driver=debug\"";
+    if let Some(log) = log.key("level").parsed(what, LogConfig::parse) {
+        config.log = log;
     }
 }
 

@@ -85,8 +85,16 @@ ring_timeout = "long"
 "#;
     let faults = Config::parse(text).unwrap_err().to_string();
     let lines: Vec<u32> = faults.lines().filter_map(line).collect();
-    let expected = [3, 4, 5, 6, 8, 10, 15, 18, 21, 22, 25, 26, 27, 28, 29];
+    let expected = [3, 4, 5, 6, 8, 10, 15, 18, 21, 22, 25, 26, 28, 29];
     assert_eq!(lines, expected, "{faults}");
+}
+
+#[test]
+fn a_slip_in_a_role_or_a_level_is_all_that_is_said() {
+    for (own, slip) in [("\"b2b\", \"c", "\"bb2\", \"c"), ("= \"debug\"", "= \"debgu\"")] {
+        let faults = Config::parse(&WHOLE.replace(own, slip)).unwrap_err().to_string();
+        assert_eq!(faults.lines().count(), 1, "{faults}");
+    }
 }
 
 #[test]
