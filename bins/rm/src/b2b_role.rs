@@ -8,7 +8,7 @@ use driver::{Class, Output};
 use failover::controller::Introduce;
 use failover::verdicts::{self, Verdicts};
 use failover::{Boot, NodeId};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::beats::Beats;
 use crate::frames::send;
@@ -69,7 +69,6 @@ impl B2bRole {
         match self.mediagates.notice(now, id, notice) {
             Told::Nothing => {}
             Told::Introduced(introduce, boot, unsure) => {
-                info!(gateway = id.0, %boot, host = introduce.host, "mediagate is there");
                 beats.watch(id, introduce.beat, out);
                 self.verdicts.handle_input(now, verdicts::Input::Watch(id));
                 self.verdicts.handle_input(now, verdicts::Input::LinkUp(id, boot));
@@ -144,7 +143,12 @@ impl B2bRole {
                 out.push_back(send(driver::NodeId(controller.0), Class::Control, &ask));
             }
             verdicts::Output::Dead { gateway, boot, cause } => {
-                warn!(gateway = gateway.0, %boot, ?cause, "mediagate is dead, its calls move");
+                warn!(
+                    gateway = gateway.0,
+                    boot = boot.0,
+                    ?cause,
+                    "mediagate is dead, its calls move"
+                );
                 self.mediagates.buried(now, gateway, boot);
                 self.b2b.handle_input(now, Input::GatewayDead { gateway, boot });
             }

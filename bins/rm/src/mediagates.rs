@@ -11,6 +11,7 @@ use failover::verdicts::Verdicts;
 use failover::{Boot, CallId, Epoch, NodeId, Place};
 use lb_policy::mediagate::{Choice, Gateway, choose, choose_standby};
 use media::{Digest, Lessee, LesseeInput, LesseeOutput, Notice, Welcome};
+use tracing::info;
 
 use crate::frames::send_media;
 
@@ -320,6 +321,8 @@ impl Mediagate {
             host: welcome.host.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
+        let Welcome { boot: number, host, legs_max, draining, .. } = &welcome;
+        info!(gateway = id.0, boot = number, host, legs_max, draining, "mediagate is there");
         self.lessee.handle_input(now, LesseeInput::Welcome(welcome.clone()));
         self.welcome = Some(welcome);
         Told::Introduced(introduce, boot, unsure)

@@ -474,11 +474,7 @@ impl Node for Rm {
             Input::BindFailed { socket, error } => self.bind_failed(socket, error),
             Input::Datagram { socket, from, bytes } => self.datagram(now, socket, from, bytes),
             Input::Refused { socket } => self.refused(now, socket),
-            Input::LinkUp { peer, class, boot } => {
-                let (id, boot) = (NodeId(peer.0), Boot(boot));
-                info!(peer = peer.0, ?class, %boot, "link is up");
-                self.link_up(now, id, class);
-            }
+            Input::LinkUp { peer, class, .. } => self.link_up(now, NodeId(peer.0), class),
             Input::LinkDown { peer, class } => {
                 warn!(peer = peer.0, ?class, "link is down");
                 self.link_down(now, NodeId(peer.0), class);
