@@ -1,4 +1,4 @@
-//! The node and the configuration of `holdline-mediagate`.
+#![doc = include_str!("../README.md")]
 
 mod config;
 mod metrics;

@@ -1,4 +1,4 @@
-//! The node and the configuration of `holdline-rm`.
+#![doc = include_str!("../README.md")]
 
 mod b2b_role;
 mod beats;

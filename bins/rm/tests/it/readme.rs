@@ -1,18 +1,37 @@
-//! The configuration files that the README shows.
+//! The configuration files that the READMEs show.
 
 #[test]
 fn the_files_in_the_readme_are_sound_and_fit_each_other() {
-    let readme = include_str!("../../../../README.md");
-    let files: Vec<&str> = readme
-        .split("```toml\n")
-        .skip(1)
-        .filter_map(|rest| rest.split_once("```").map(|(file, _)| file))
-        .collect();
-    let [signalling, media] = files[..] else { panic!("the README shows {} files", files.len()) };
+    let [signalling, media] = files(include_str!("../../../../README.md"))[..] else {
+        panic!("the README shows two files")
+    };
 
     let signalling = rm::Config::parse(signalling).unwrap();
     let media = mediagate::Config::parse(media).unwrap();
 
     let peers: Vec<_> = signalling.peers.iter().map(|peer| (peer.node.0, peer.links)).collect();
     assert_eq!(peers, [(media.node.0, media.links)]);
+}
+
+#[test]
+fn a_program_knows_every_key_that_its_own_readme_shows() {
+    let [signalling] = files(include_str!("../../README.md"))[..] else { panic!("it shows one") };
+    rm::Config::parse(signalling).unwrap();
+    rm::Config::parse(&with_every_key(signalling)).unwrap();
+
+    let readme = include_str!("../../../mediagate/README.md");
+    let [media] = files(readme)[..] else { panic!("it shows one") };
+    mediagate::Config::parse(media).unwrap();
+    mediagate::Config::parse(&with_every_key(media)).unwrap();
+}
+
+fn files(readme: &str) -> Vec<&str> {
+    let blocks = readme.split("```toml\n").skip(1);
+    blocks.filter_map(|rest| rest.split_once("```").map(|(file, _)| file)).collect()
+}
+
+/// Takes the mark off the keys that may be left out.
+fn with_every_key(file: &str) -> String {
+    let lines = file.lines().map(|line| line.strip_prefix("# ").unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
 }
