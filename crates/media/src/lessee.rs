@@ -13,6 +13,36 @@ pub const QUARANTINE: Duration = Duration::from_secs(2);
 /// Numbers for a call, or for a call's reserve on a standby gateway, are taken without a word to the gateway. More
 /// blocks are asked for well before the stock runs dry: those that are ready or rest shall be some more than the last
 /// two to three seconds took, because each number rests for two seconds after its use.
+///
+/// ```
+/// use std::time::Instant;
+/// use media::{Block, Leased, Lessee, LesseeInput, LesseeOutput, QUARANTINE, Welcome};
+///
+/// let now = Instant::now();
+/// let mut lessee = Lessee::new(None);
+/// let welcome = Welcome {
+///     boot: 1,
+///     host: "north".into(),
+///     advertise: "192.0.2.1".parse()?,
+///     legs_max: 512,
+///     workers: 1,
+///     beat: "192.0.2.1:7231".parse()?,
+///     standby: false,
+///     draining: false,
+///     blocks: vec![],
+/// };
+/// lessee.handle_input(now, LesseeInput::Welcome(welcome));
+/// let Some(LesseeOutput::Lease(lease)) = lessee.poll_output() else { panic!("it asks at once") };
+/// assert_eq!(lease.blocks, 2);
+///
+/// // A gateway that has just started lets its first blocks rest, as an earlier boot may have used them.
+/// let block = Block { index: 0, worker: 0, first_port: 10_000, rest_ms: 2000 };
+/// lessee.handle_input(now, LesseeInput::Leased(Leased { boot: 1, blocks: vec![block] }));
+/// assert_eq!(lessee.allocate(now), None);
+/// let ports = lessee.allocate(now + QUARANTINE).expect("the block has rested");
+/// assert_eq!(ports.ports, [10_000, 10_002]);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[derive(Debug)]
 pub struct Lessee {
     standby: Option<u16>,
