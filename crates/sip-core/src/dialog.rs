@@ -47,7 +47,7 @@ pub enum DialogError {
     #[error("from, to, call-id or cseq cannot be read")]
     Unreadable,
     /// The request has no Contact, so no later request could reach the peer.
-    #[error("the request has no contact")]
+    #[error("the request has no contact with a SIP URI")]
     NoContact,
     /// The response is a 100, a provisional one without a To tag, or a refusal.
     #[error("the response makes no dialog")]
@@ -72,7 +72,7 @@ impl Dialog {
         let from = request.from().ok_or(DialogError::Unreadable)?;
         let to = request.to().ok_or(DialogError::Unreadable)?;
         let cseq = request.cseq().ok_or(DialogError::Unreadable)?;
-        let contact = request.contact().ok_or(DialogError::NoContact)?;
+        let contact = target(request).ok_or(DialogError::NoContact)?;
         let uri = request.request_uri().ok_or(DialogError::NoDialog)?;
         let mut copy = Copy::default();
         let call_id = copy.add(request.call_id());
@@ -80,7 +80,7 @@ impl Dialog {
         let remote_tag = copy.add(from.tag().unwrap_or_default());
         let local = copy.add_address(&to);
         let remote = copy.add_address(&from);
-        let remote_target = copy.add(contact.uri());
+        let remote_target = copy.add(contact);
         let routes = copy.add_routes(request);
         let copy = copy.finish();
         Ok(Self {
@@ -149,11 +149,11 @@ impl Dialog {
             _ => return Err(DialogError::NoDialog),
         };
         let to = response.to().ok_or(DialogError::Unreadable)?;
-        let contact = response.contact();
+        let contact = target(response);
         let mut copy = Copy::default();
         let remote_tag = copy.add(tag.unwrap_or_default());
         let remote = copy.add_address(&to);
-        let target = contact.map(|contact| copy.add(contact.uri()));
+        let target = contact.map(|contact| copy.add(contact));
         let routes = copy.add_routes(response);
         let copy = copy.finish();
         Ok(Self {
@@ -195,12 +195,12 @@ impl Dialog {
 
     /// Takes over the Contact of a target refresh: a re-INVITE or UPDATE that
     /// is being accepted, or a 2xx to ours (RFC 3261 §12.2). A message without
-    /// Contact changes nothing. The route set never changes.
+    /// a Contact that is a SIP URI changes nothing. The route set never changes.
     pub fn refresh(&mut self, message: &Message) {
-        if let Some(contact) = message.contact()
-            && contact.uri() != self.remote_target
+        if let Some(contact) = target(message)
+            && contact != self.remote_target
         {
-            self.remote_target = Bytes::copy_from_slice(contact.uri());
+            self.remote_target = Bytes::copy_from_slice(contact);
         }
     }
 
@@ -330,6 +330,19 @@ fn tagged<'a>(address: &'a [u8], tag: &[u8]) -> Cow<'a, [u8]> {
         [] => Cow::Borrowed(address),
         tag => Cow::Owned([address, b";tag=", tag].concat()),
     }
+}
+
+/// Returns where a party wants requests inside the dialog: its Contact, which
+/// has to be a SIP URI (RFC 3261 §8.1.1.8), without the headers that no
+/// Request-URI may have (§19.1.1).
+fn target(message: &Message) -> Option<&[u8]> {
+    let uri = Uri::parse(message.contact()?.uri()).ok()?;
+    if !matches!(uri.scheme(), Scheme::Sip | Scheme::Sips) {
+        return None;
+    }
+    let text = uri.as_bytes();
+    let headers_len = uri.headers().map_or(0, |headers| 1 + headers.len());
+    Some(&text[..text.len() - headers_len])
 }
 
 fn is_secure(uri: &[u8]) -> bool {

@@ -59,14 +59,18 @@ fn a_callee_of_rfc_2543_answers_without_a_tag() {
 }
 
 #[test]
-fn an_invite_without_contact_makes_no_dialog() {
-    let invite = Message::parse(Bytes::from_static(
-        b"INVITE sip:b@c SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@c>;tag=1\r\n\
-          To: <sip:b@c>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n",
-    ));
+fn an_invite_without_a_contact_that_can_be_called_makes_no_dialog() {
+    for contact in ["", "Contact: *\r\n", "m: <tel:1>\r\n", "Contact: <mailto:a@c>\r\n"] {
+        let made = Dialog::uas(&invite_with(contact), b"ours");
+        assert_eq!(made, Err(DialogError::NoContact), "{contact}");
+    }
+}
 
-    let made = Dialog::uas(&invite.expect("it can be read"), b"ours");
-    assert_eq!(made, Err(DialogError::NoContact));
+#[test]
+fn headers_of_a_contact_do_not_reach_a_request_uri() {
+    let invite = invite_with("Contact: <sip:a?b@c:5070;ob?Replaces=1&body=x>\r\n");
+    let dialog = Dialog::uas(&invite, b"ours").expect("the invite makes a dialog");
+    assert_eq!(dialog.remote_target, "sip:a?b@c:5070;ob");
 }
 
 #[test]
@@ -216,4 +220,13 @@ fn request(method: &str, number: u32) -> Message {
 
 fn text(message: &Message) -> String {
     String::from_utf8_lossy(message.bytes()).into_owned()
+}
+
+/// Returns an INVITE with this header, or without one.
+fn invite_with(header: &str) -> Message {
+    let text = format!(
+        "INVITE sip:b@c SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@c>;tag=1\r\n\
+         To: <sip:b@c>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\n{header}Content-Length: 0\r\n\r\n",
+    );
+    Message::parse(Bytes::from(text)).expect("it can be read")
 }
