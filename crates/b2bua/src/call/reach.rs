@@ -1,6 +1,6 @@
 //! Where requests inside a dialog go.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use failover::Flow;
 use failover::record::Leg;
@@ -19,16 +19,26 @@ pub(super) fn flow(leg: &Leg, source: Flow, honest: bool) -> Flow {
     let Ok(uri) = Uri::parse(leg.dialog.next_hop()) else { return source };
     let Some(ip) = uri.host().and_then(|host| host.ip()) else { return source };
     let follows = ip == source.remote.ip() || honest || !leg.dialog.route_set.is_empty();
-    if !follows || ip.is_unspecified() || ip.is_ipv4() != source.remote.is_ipv4() {
+    let remote = SocketAddr::new(ip, uri.port().unwrap_or(SIP_PORT));
+    if !follows || !is_one_host(remote) || ip.is_ipv4() != source.remote.is_ipv4() {
         return source;
     }
-    Flow { remote: SocketAddr::new(ip, uri.port().unwrap_or(SIP_PORT)), ..source }
+    Flow { remote, ..source }
 }
 
 /// Returns whether the peer that sent a request names the address it sends from.
 pub(super) fn is_honest(leg: &Leg, request: &Message, source: &Flow) -> bool {
     let host = request.via().and_then(|via| via.host().ip());
     !leg.registered && host == Some(source.remote.ip())
+}
+
+/// Returns whether a datagram can go there, and to one host only.
+fn is_one_host(addr: SocketAddr) -> bool {
+    let ip = addr.ip();
+    addr.port() != 0
+        && !ip.is_unspecified()
+        && !ip.is_multicast()
+        && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
 const SIP_PORT: u16 = 5060;

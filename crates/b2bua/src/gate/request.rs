@@ -25,7 +25,9 @@ impl Request<'_> {
     /// one that its Via names (RFC 3261 §18.2.2).
     pub(super) fn remote(&self) -> SocketAddr {
         let port = match &self.via {
-            Some(via) if via.param(b"rport").is_none() => via.port().unwrap_or(SIP_PORT),
+            Some(via) if via.param(b"rport").is_none() => {
+                via.port().filter(|port| *port != 0).unwrap_or(SIP_PORT)
+            }
             Some(_) | None => self.from.port(),
         };
         SocketAddr::new(self.from.ip(), port)
