@@ -1,6 +1,6 @@
 //! What the owner can ask wrongly.
 
-/// Why [`Transactions::request`] sent nothing. The caller is at fault, except
+/// Why [`Transactions::request`](super::Transactions::request) sent nothing. The caller is at fault, except
 /// for `Full`. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -19,7 +19,7 @@ pub enum RequestError {
     Full,
 }
 
-/// Why [`Transactions::respond`] sent nothing. The caller is at fault, except
+/// Why [`Transactions::respond`](super::Transactions::respond) sent nothing. The caller is at fault, except
 /// for `Ended`. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub enum RespondError {
     Timeout,
 }
 
-/// Why [`Transactions::cancel`] did nothing. Nothing changed.
+/// Why [`Transactions::cancel`](super::Transactions::cancel) did nothing. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CancelError {
