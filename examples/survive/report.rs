@@ -136,8 +136,9 @@ impl Report {
             text.push_str(&row("busy", outage));
         }
         text.push_str(
-            "\ntimes in ms from the death; gap: longest silence of each direction of each call; \
-             lost: RTP packets lost outside that gap, the example's own drops (own) subtracted;\n\
+            "\ntimes in ms from the death; gap: longest silence of each direction of each call, \
+             about 20 when\nnothing is missing; lost: RTP packets lost outside that gap, the example's own drops (own) \
+             subtracted;\n\
              sip: messages that phones of kept calls received; new: first new call heard both ways\n",
         );
         let outages = self.roles.iter().flat_map(|role| &role.outages).chain(&self.hogs);
