@@ -1,6 +1,8 @@
 //! What an operator decides about one process of `holdline-rm`.
 
 mod file;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -26,7 +26,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -211,6 +211,11 @@ impl Drop for Table<'_> {
     }
 }
 
+/// Whether datagrams to `ip` reach one host: it is no group, no network and not "any".
+pub fn is_one_host(ip: IpAddr) -> bool {
+    !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
 /// One key of a table, to be read once by a method that says its type. Those
 /// return `None` if the key is not there or wrong; the latter is a fault.
 pub struct Key<'t> {
@@ -277,6 +282,13 @@ impl<'t> Key<'t> {
     /// Reads an address with its port, such as `127.0.0.1:5060`.
     pub fn addr(self) -> Option<SocketAddr> {
         self.parsed("an address and port, such as \"127.0.0.1:5060\"", |text| text.parse().ok())
+    }
+
+    /// Reads an address and port at which one other host can be reached.
+    pub fn remote(self) -> Option<SocketAddr> {
+        self.parsed("the address and port of one host, such as \"192.0.2.1:5060\"", |text| {
+            text.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && is_one_host(addr.ip()))
+        })
     }
 
     /// Reads an address without a port.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use driver::config::{Faults, Key, Table, read};
+use driver::config::{Faults, Key, Table, is_one_host, read};
 use driver::{LogConfig, NodeId};
 use media::BLOCK_PORTS;
 
@@ -74,7 +74,7 @@ fn read_media(media: &Table<'_>, address: Option<IpAddr>, config: &mut Config) {
     };
     config.listen = local_ip(listen).or(address).unwrap_or(config.listen);
     config.advertise = media.key("advertise").ip().unwrap_or(config.listen);
-    if config.advertise.is_unspecified() || config.advertise.is_ipv4() != config.listen.is_ipv4() {
+    if !is_one_host(config.advertise) || config.advertise.is_ipv4() != config.listen.is_ipv4() {
         media.key("advertise").fault(format!(
             "is {}; use an address of the same family as {}, at which phones reach it",
             config.advertise, config.listen
@@ -115,7 +115,7 @@ fn read_beat(beat: &Table<'_>, config: &mut Config) {
 /// Reads an address and port of this host.
 fn local(key: Key<'_>) -> Option<SocketAddr> {
     key.parsed("an address and port of this host, such as \"127.0.0.1:7131\"", |text| {
-        text.parse().ok().filter(|addr: &SocketAddr| is_here(addr.ip()))
+        text.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && is_here(addr.ip()))
     })
 }
 
@@ -128,7 +128,7 @@ fn local_ip(key: Key<'_>) -> Option<IpAddr> {
 
 /// Whether one interface of this host has the address.
 fn is_here(ip: IpAddr) -> bool {
-    !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
+    is_one_host(ip) && UdpSocket::bind((ip, 0)).is_ok()
 }
 
 /// More threads than any machine that forwards has cores.

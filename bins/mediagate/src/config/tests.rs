@@ -91,10 +91,22 @@ wrokers = 2
 
 #[test]
 fn an_address_that_is_not_of_this_host_is_refused() {
-    for address in ["192.0.2.1", "0.0.0.0"] {
+    for address in ["192.0.2.1", "0.0.0.0", "224.0.0.1"] {
         let text = WHOLE.replace("127.0.0.4", address);
         let faults = Config::parse(&text).unwrap_err().to_string();
         assert!(faults.starts_with("line 18: `listen` in [media]"), "{faults}");
+    }
+}
+
+#[test]
+fn places_that_nobody_can_reach_are_refused() {
+    for (from, to, line) in [
+        ("127.0.0.3:7131", "127.0.0.3:0", "line 8: `listen` in [links]"),
+        ("127.0.0.3:7231", "127.0.0.3:0", "line 15: `listen` in [beat]"),
+        ("203.0.113.9", "224.0.0.1", "line 19: `advertise` in [media]"),
+    ] {
+        let faults = Config::parse(&WHOLE.replace(from, to)).unwrap_err().to_string();
+        assert!(faults.starts_with(line), "{faults}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use b2bua::gate::Network;
 use b2bua::{Route, Transport};
 use driver::LogConfig;
-use driver::config::{Faults, Key, Table, read};
+use driver::config::{Faults, Key, Table, is_one_host, read};
 use failover::NodeId;
 
 use super::{Config, ListenerConfig, Peer, PeerRoles, Roles};
@@ -125,9 +125,9 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
         for take in key.list(|role| role.choice(&choices)).unwrap_or_default() {
             take(&mut roles);
         }
-        let links = peer.key("link").addr();
+        let links = peer.key("link").remote();
         let dialled = roles.gate || roles.controller || roles.mediagate;
-        if config.roles.b2b && dialled && links.is_none() {
+        if config.roles.b2b && dialled && !peer.key("link").is_present() {
             peer.fault("a b2b dials this peer: say where, as `link = \"ADDRESS:PORT\"`");
         }
         if let Some(addr) = links
@@ -139,6 +139,11 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
                  `plaintext = true` in [links]",
             );
         }
+        if let Some(addr) = links
+            && config.roles.b2b
+        {
+            check_link(&peer.key("link"), addr, config);
+        }
         let Some(id) = id else { continue };
         if !ids.insert(NodeId(id)) {
             peer.key("id").fault(format!("is {id}, which is taken: each node has its own"));
@@ -148,23 +153,31 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
 }
 
 fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {
-    let mut taken = BTreeSet::new();
+    let mut taken: Vec<ListenerConfig> = Vec::new();
     for listener in listeners {
         let transport = listener.key("transport").choice(&[("udp", Transport::Udp)]);
         let key = listener.key("listen");
         let listen = local(key.required("the address of a SIP socket, such as \"127.0.0.1:5060\""));
         let advertise = listener.key("advertise").addr();
         let Some(listen) = listen else { continue };
-        if !taken.insert(listen) {
-            listener.key("listen").fault(format!("is {listen}, which another listener has"));
+        let clash = taken.iter().find(|other| overlap(other.listen, listen));
+        if let Some(ListenerConfig { listen: other, .. }) = clash {
+            let text = format!("is {listen}, where another listener has {other}");
+            listener.key("listen").fault(text);
         }
         let advertise = advertise.unwrap_or(listen);
-        if advertise.ip().is_unspecified() || advertise.port() == 0 {
+        if advertise.port() == 0
+            || !is_one_host(advertise.ip())
+            || advertise.is_ipv4() != listen.is_ipv4()
+        {
             listener.fault("say in `advertise` at which address and port phones reach this");
+        } else if clash.is_none() && taken.iter().any(|other| other.advertise == advertise) {
+            listener.fault(format!("is advertised as {advertise}, as another listener is"));
         }
         let transport = transport.unwrap_or(Transport::Udp);
-        config.listeners.push(ListenerConfig { transport, listen, advertise });
+        taken.push(ListenerConfig { transport, listen, advertise });
     }
+    config.listeners = taken;
     if let Some(first) = listeners.first()
         && !config.roles.gate
     {
@@ -234,16 +247,47 @@ fn read_routes(routes: &[Table<'_>], config: &mut Config) {
     for route in routes {
         let prefix = route.key("prefix").string().unwrap_or_default();
         let key = route.key("targets").required("one or more addresses with ports");
-        let targets: Vec<SocketAddr> = key.list(Key::addr).unwrap_or_default();
+        let targets: Vec<SocketAddr> = key.list(Key::remote).unwrap_or_default();
         if targets.is_empty() {
             route.fault("a route needs at least one target");
         }
-        config.b2b.routes.push(Route { prefix: prefix.into_bytes(), targets });
+        for target in &targets {
+            check_target(route, *target, config);
+        }
+        let prefix = prefix.into_bytes();
+        if let Some(first) = config.b2b.routes.iter().find(|one| prefix.starts_with(&one.prefix)) {
+            let first = String::from_utf8_lossy(&first.prefix);
+            route.fault(format!("is never taken: the one for \"{first}\" stands before it"));
+        }
+        config.b2b.routes.push(Route { prefix, targets });
     }
     if let Some(first) = routes.first()
         && !config.roles.b2b
     {
         first.fault("routes belong to the role \"b2b\", which this node has not");
+    }
+}
+
+/// A call to an address of ours would come back, and one to another family has no socket to leave by.
+fn check_target(route: &Table<'_>, target: SocketAddr, config: &Config) {
+    let listeners = &config.listeners;
+    if listeners.iter().any(|one| one.advertise == target || one.listen == target) {
+        route.fault(format!("leads to {target}, which is a listener of this gate"));
+    } else if !listeners.is_empty()
+        && !listeners.iter().any(|one| one.listen.is_ipv4() == target.is_ipv4())
+    {
+        route.fault(format!("leads to {target}, for which no [[listener]] has an address"));
+    }
+}
+
+/// Two nodes cannot listen at one place, and a link has one family.
+fn check_link(key: &Key<'_>, addr: SocketAddr, config: &Config) {
+    let mut others = config.peers.iter().filter_map(|peer| peer.links).chain(config.links);
+    if others.any(|other| other == addr) {
+        key.fault(format!("is {addr}, where another node listens"));
+    } else if addr.is_ipv4() != config.address.is_ipv4() {
+        let from = config.address;
+        key.fault(format!("is {addr}, which cannot be dialled from `address` in [node], {from}"));
     }
 }
 
@@ -279,18 +323,25 @@ fn check_roles(node: &Table<'_>, links: &Table<'_>, config: &Config, listens: bo
 /// Reads an address and port of this host.
 fn local(key: Key<'_>) -> Option<SocketAddr> {
     key.parsed("an address and port of this host, such as \"127.0.0.1:5060\"", |text| {
-        text.parse().ok().filter(|addr: &SocketAddr| is_here(addr.ip()))
+        text.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && is_here(addr.ip()))
     })
 }
 
 /// Reads an address of this host.
 fn local_ip(key: Key<'_>) -> Option<IpAddr> {
     key.parsed("an address of this host, such as \"127.0.0.1\"", |text| {
-        text.parse().ok().filter(|ip| is_here(*ip))
+        text.parse().ok().filter(|ip| is_one_host(*ip) && is_here(*ip))
     })
 }
 
-/// Returns whether a socket of this host can have the address.
+/// Returns whether a socket of this host can have the address. One of a group could, too.
 fn is_here(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+    !ip.is_multicast() && UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Returns whether the second of two sockets could not be opened.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port()
+        && one.is_ipv4() == other.is_ipv4()
+        && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }

@@ -1,0 +1,69 @@
+use super::*;
+
+const WHOLE: &str = r#"
+[node]
+id = 1
+address = "127.0.0.1"
+roles = ["gate", "b2b", "controller"]
+[links]
+listen = "127.0.0.1:7101"
+plaintext = true
+[http]
+listen = "127.0.0.1:9101"
+[[listener]]
+listen = "127.0.0.1:5060"
+[[peer]]
+id = 31
+roles = ["mediagate"]
+link = "127.0.0.1:7131"
+[[route]]
+prefix = "9"
+targets = ["127.0.0.1:5080"]
+"#;
+
+/// Returns the only fault of the file in which `from` is replaced by `to`.
+fn fault(from: &str, to: &str) -> String {
+    assert!(WHOLE.contains(from), "{from}");
+    let faults = Config::parse(&WHOLE.replacen(from, to, 1)).unwrap_err();
+    assert_eq!(faults.list().len(), 1, "{faults}");
+    faults.to_string().trim_end().to_owned()
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    assert!(Config::parse(WHOLE).is_ok());
+}
+
+#[test]
+fn addresses_that_can_carry_nothing_are_refused() {
+    let one_host = "use the address and port of one host, such as \"192.0.2.1:5060\"";
+    for target in ["127.0.0.1:0", "0.0.0.0:5080", "224.0.0.1:5080", "255.255.255.255:5080"] {
+        let targets = format!("127.0.0.1:5081\", \"{target}");
+        let text = fault("127.0.0.1:5080", &targets);
+        assert_eq!(text, format!("line 19: `targets` in [route] is \"{target}\"; {one_host}"));
+    }
+    assert!(fault("127.0.0.1:7131", "127.0.0.1:0").ends_with(one_host));
+    assert!(fault("127.0.0.1:9101", "127.0.0.1:0").contains("`listen` in [http]"));
+    assert!(fault("address = \"127.0.0.1\"", "address = \"0.0.0.0\"").contains("`address`"));
+    assert!(fault("address = \"127.0.0.1\"", "address = \"224.0.0.1\"").contains("`address`"));
+}
+
+#[test]
+fn two_sockets_at_one_place_are_refused() {
+    let second =
+        "[[listener]]\nlisten = \"0.0.0.0:5060\"\nadvertise = \"192.0.2.1:5060\"\n[[peer]]";
+    assert!(fault("[[peer]]", second).contains("another listener has 127.0.0.1:5060"));
+    assert!(fault("127.0.0.1:9101", "127.0.0.1:7101").contains("which [links] has"));
+    assert!(fault("127.0.0.1:7131", "127.0.0.1:7101").contains("where another node listens"));
+}
+
+#[test]
+fn what_can_never_be_reached_is_refused() {
+    assert!(fault("127.0.0.1:7131", "[::1]:7131").contains("cannot be dialled"));
+    assert!(fault("127.0.0.1:5080", "[::1]:5080").contains("no [[listener]]"));
+    assert!(fault("127.0.0.1:5080", "127.0.0.1:5060").contains("a listener of this gate"));
+    let second = "[[route]]\ntargets = [\"127.0.0.1:5081\"]\n[[route]]\nprefix = \"9\"";
+    assert!(fault("[[route]]\nprefix = \"9\"", second).contains("is never taken"));
+    let advertise = "listen = \"127.0.0.1:5060\"\nadvertise = \"[::1]:5060\"";
+    assert!(fault("listen = \"127.0.0.1:5060\"", advertise).contains("`advertise`"));
+}
