@@ -190,6 +190,21 @@ fn a_mediagate_that_returns_gets_new_calls_only() {
     assert_eq!(world.open_legs(OTHER_MEDIAGATE), 2);
 }
 
+#[test]
+fn a_call_has_a_standby_again_soon_after_a_gateway_returns() {
+    let mut world = talking(63, &Manners::default());
+    world.scenario.sim().crash(FIRST_MEDIAGATE);
+    world.run(Duration::from_secs(2));
+    assert!(!world.has_standby());
+    world.scenario.sim().restart(FIRST_MEDIAGATE);
+    // Its ports rest for 2 s; the next death may come right after.
+    world.run(Duration::from_secs(5));
+    assert!(world.has_standby());
+    world.scenario.sim().crash(OTHER_MEDIAGATE);
+    world.run(Duration::from_millis(500));
+    world.scenario.assert_talking(&[(A, B)]);
+}
+
 /// A cluster in which A and B talk.
 fn talking(seed: u64, manners: &Manners) -> World {
     let mut world = World::new(seed, Layout::Three);

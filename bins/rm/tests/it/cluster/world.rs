@@ -101,6 +101,16 @@ impl World {
         self.scenario.sim().run_for(span);
     }
 
+    /// Returns whether every call that the b2b holds has a standby.
+    pub(crate) fn has_standby(&self) -> bool {
+        match self.scenario.server(B2B) {
+            Some(Server::Rm(rm)) => {
+                rm.b2b().is_some_and(|b2b| b2b.records().all(|record| record.standby.is_some()))
+            }
+            Some(Server::Mediagate(_)) | None => false,
+        }
+    }
+
     /// Returns how many calls the b2b holds.
     pub(crate) fn live_calls(&self) -> usize {
         match self.scenario.server(B2B) {
