@@ -1,0 +1,122 @@
+//! What nodes send each other.
+//!
+//! Each struct is one kind of frame and is frozen once released: a changed shape is a new struct
+//! under a new kind. [`Frame`] only says which kind it is and never travels itself.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Epoch, Life, Mandate, NodeId};
+
+/// Nodes that one frame may name, and that one node may know. Frames that name more are ignored.
+pub const NODES_MAX: usize = 256;
+
+/// Link states in one frame; a longer list is sent in several.
+pub const LINK_STATES_MAX: usize = 32;
+
+/// One frame to or from a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// To every configured peer, each period and when the set of heard peers changes.
+    Heartbeat(Heartbeat),
+    /// Flooded when one changes; all of them to a neighbour that knows others.
+    LinkStates(LinkStates),
+    /// Asks whether somebody lower is there.
+    Election(Addressed<Election>),
+    /// Answers an election.
+    Answer(Addressed<Answer>),
+    /// Declares a coordinator.
+    Victory(Addressed<Victory>),
+    /// Refuses a victory.
+    Nack(Addressed<Nack>),
+}
+
+/// The sender lives. Its id is that of the link on which this came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The sender's life.
+    pub life: Life,
+    /// Counts the sender's heartbeats; a late one is ignored.
+    pub seq: u64,
+    /// The peers that the sender hears. A link is up only where both ends are heard.
+    pub heard: BTreeSet<NodeId>,
+    /// Digest of the link states that the sender knows.
+    pub digest: u64,
+}
+
+/// What some nodes say about themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStates(pub Vec<LinkState>);
+
+/// What one node says about itself, told on by all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LinkState {
+    /// Who says it.
+    pub origin: NodeId,
+    /// In which life.
+    pub life: Life,
+    /// Counts what it said in this life.
+    pub version: u64,
+    /// Its links that are up.
+    pub neighbours: BTreeSet<NodeId>,
+    /// Whether it may win an election and be a member.
+    pub electable: bool,
+    /// The highest epoch it promised.
+    pub promised: Option<Epoch>,
+    /// The division that it leads, also while it campaigns for the next.
+    pub leads: Option<Mandate>,
+}
+
+/// A message to one node, told on by those between when there is no link.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Addressed<T> {
+    /// Who sent it, to whom.
+    pub envelope: Envelope,
+    /// What it says.
+    pub body: T,
+}
+
+/// From whom to whom a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The sender.
+    pub origin: NodeId,
+    /// The sender's life; messages of earlier lives are dropped.
+    pub life: Life,
+    /// Counts the sender's messages; one that was seen before is dropped.
+    pub seq: u64,
+    /// The receiver.
+    pub to: NodeId,
+}
+
+/// The sender is a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Election {
+    /// Names the campaign; the answer repeats it.
+    pub nonce: u64,
+}
+
+/// What a candidate is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Answer {
+    /// The campaign that is answered.
+    pub nonce: u64,
+    /// The highest epoch that the sender promised.
+    pub promised: Option<Epoch>,
+    /// Whether the sender stands before the candidate and may win itself.
+    pub lower: bool,
+}
+
+/// The sender has won.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Victory(pub Mandate);
+
+/// The sender has promised a higher epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Nack {
+    /// The epoch that is refused.
+    pub epoch: Epoch,
+    /// The epoch that is promised.
+    pub promised: Epoch,
+}
