@@ -102,7 +102,7 @@ class Node:
                                         stdin=subprocess.DEVNULL, stdout=open(self.log, "a"),
                                         stderr=subprocess.STDOUT)
 
-    def wait_until_healthy(self, seconds=15):
+    def wait_until_healthy(self, seconds=60):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.process.poll() is not None:
@@ -125,20 +125,22 @@ class Node:
             return f"{self.name} had ended by itself: {self.tail()}"
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(20)
+            code = self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            return f"{self.name} did not drain within 20 s: {self.tail()}"
+            return f"{self.name} did not drain within 60 s: {self.tail()}"
         return f"{self.name} ended with {code}: {self.tail()}" if code else None
 
 
 class Cluster:
     """gate, b2b, controller, mediagate and a standby mediagate, a process each."""
 
-    def __init__(self, bin_dir, folder, callee):
+    def __init__(self, bin_dir, folder, callee, slack=1):
         self.start = lambda name: Node(name, bin_dir, folder, callee)
         self.nodes = {}
+        # A gateway's port numbers rest for 2 s before their first use.
+        self.rest = 2 + 0.5 * slack
 
     def __enter__(self):
         # Those who listen for links come first, the b2b that dials them last.
@@ -146,8 +148,7 @@ class Cluster:
             self.nodes[name] = self.start(name)
         for node in self.nodes.values():
             node.wait_until_healthy()
-        # A gateway's port numbers rest for 2 s before their first use.
-        time.sleep(2.5)
+        time.sleep(self.rest)
         return self
 
     def restart(self, name):
@@ -155,7 +156,7 @@ class Cluster:
         self.nodes[name].process.wait(5)
         self.nodes[name] = self.start(name)
         self.nodes[name].wait_until_healthy()
-        time.sleep(2.5)
+        time.sleep(self.rest)
 
     def faults(self):
         """Stops all nodes; returns what was wrong with them."""

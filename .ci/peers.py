@@ -1,7 +1,9 @@
 """Real peers against Holdline in five processes: SIPp scenarios, many SIPp calls,
 and pairs of real phones whose media gateway is killed.
 
-    peers.py --bin-dir DIR --folder DIR [--calls N] [--rate N] [--only WHAT]
+    peers.py --bin-dir DIR --folder DIR [--calls N] [--rate N] [--only WHAT] [--slack N]
+
+`--slack N` makes limits of time N times as wide, for a machine with other work.
 """
 
 import argparse
@@ -40,21 +42,18 @@ def end(process, seconds):
 def pair(folder, name, caller, callee, calls, rate, hold=1000):
     """Lets a SIPp caller call a SIPp callee through the gate; none may fail."""
     start = time.monotonic()
-    limit = calls / rate + hold / 1000 + 60
+    limit = 2 * calls / rate + hold / 1000 + 60
     answering = sipp(folder, name, "callee", CALLEE, 7000, "-sf", callee, "-m", str(calls))
     time.sleep(0.5)
     calling = sipp(folder, name, "caller", CALLER, 6000, "-sf", caller, "-m", str(calls),
                    "-r", str(rate), "-l", "10000", "-d", str(hold), "-s", "1001", GATE)
-    codes = {"caller": end(calling, limit), "callee": end(answering, 10)}
+    codes = {"caller": end(calling, limit), "callee": end(answering, 30)}
     for role, code in codes.items():
         if code != 0:
-            print(f"FAILED: {name}, {role}: {code}")
+            fault = f"{name}: {role} {code}"
             for kind in ("errors", "log"):
-                path = os.path.join(folder, f"{name}_{role}.{kind}")
-                if os.path.exists(path):
-                    with open(path, errors="replace") as file:
-                        print(f"--- {path}\n{file.read()[-3000:]}")
-            return [f"{name}: {role} {code}"]
+                fault += tail(os.path.join(folder, f"{name}_{role}.{kind}"))
+            return [fault]
     took = time.monotonic() - start
     print(f"ok: {name}: {calls} calls at {rate}/s, none failed ({took:.0f} s)", flush=True)
     return []
@@ -70,16 +69,30 @@ def load(folder, name, calls, rate):
     return pair(folder, name, *files, calls, rate)
 
 
-def phones(cluster, alice, bob):
-    print(f"{alice} calls {bob}", flush=True)
+def tail(path):
+    """The end of a file, if there is one."""
+    if not os.path.exists(path):
+        return ""
+    with open(path, errors="replace") as file:
+        return f"\n--- the end of {path}\n{''.join(file.readlines()[-20:])[-2000:]}"
+
+
+def phones(cluster, folder, alice, bob, slack):
     victim = cluster.nodes["mediagate"].process
     script = os.path.join(HERE, "phones", "two_phones.py")
     command = [sys.executable, script, "--gate", GATE, "--kill", str(victim.pid),
-               "--alice", alice, "--bob", bob]
-    code = end(subprocess.Popen(command, stdin=subprocess.DEVNULL), 120)
-    if code == 0:
+               "--alice", alice, "--bob", bob, "--slack", str(slack)]
+    log = os.path.join(folder, f"{alice}_{bob}.log")
+    with open(log, "w") as file:
+        running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file,
+                                   stderr=subprocess.STDOUT)
+        code = end(running, 120 * slack)
+    if victim.poll() is not None:
         cluster.restart("mediagate")
-    return [] if code == 0 else [f"phones, {alice} and {bob}: {code}"]
+    if code != 0:
+        return [f"phones, {alice} and {bob}: {code}{tail(log)}"]
+    print(f"ok: {alice} calls {bob}, holds, resumes, and the media gateway is killed", flush=True)
+    return []
 
 
 def main():
@@ -89,19 +102,23 @@ def main():
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--rate", type=int, default=200)
     parser.add_argument("--only")
+    parser.add_argument("--slack", type=int, default=1)
     arguments = parser.parse_args()
     folder = arguments.folder
     os.makedirs(folder, exist_ok=True)
-    with Cluster(arguments.bin_dir, folder, f"{CALLEE}:5060") as cluster:
+    with Cluster(arguments.bin_dir, folder, f"{CALLEE}:5060", arguments.slack) as cluster:
+        def call(alice, bob):
+            return phones(cluster, folder, alice, bob, arguments.slack)
+
         steps = {
             "cancel": lambda: scenario(folder, "cancel", 20, 10),
             "busy": lambda: scenario(folder, "busy", 20, 10),
             "no_answer": lambda: scenario(folder, "no_answer", 10, 10),
             "hold": lambda: scenario(folder, "hold", 20, 10),
             "load": lambda: load(folder, "load", arguments.calls, arguments.rate),
-            "pjsip": lambda: phones(cluster, "pjsip", "pjsip"),
-            "pjsip_baresip": lambda: phones(cluster, "pjsip", "baresip"),
-            "baresip_pjsip": lambda: phones(cluster, "baresip", "pjsip"),
+            "pjsip": lambda: call("pjsip", "pjsip"),
+            "pjsip_baresip": lambda: call("pjsip", "baresip"),
+            "baresip_pjsip": lambda: call("baresip", "pjsip"),
             "after": lambda: load(folder, "after", 20, 10),
         }
         faults = []
