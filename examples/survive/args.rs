@@ -38,6 +38,11 @@ pub(crate) struct Args {
     /// Uses `holdline-rm` and `holdline-mediagate` from this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: Option<PathBuf>,
+    /// Makes every span N times as wide: limits, spaces between new calls, how long is watched.
+    /// For machines with other work. What must be kept, and the messages and packets
+    /// that may be seen or lost, stay as they are.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
+    pub(crate) slack: u32,
     /// Prints every SIP message that phones saw in an outage.
     #[arg(long)]
     pub(crate) ladder: bool,

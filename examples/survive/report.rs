@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::survive::args::{Args, How, Role};
 use crate::survive::figures::millis_text;
 use crate::survive::outage::Outage;
-use crate::survive::targets::{Check, checks, hog_checks};
+use crate::survive::targets::{Check, Terms, checks, hog_checks};
 
 /// Everything that was measured.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub(crate) struct Report {
     how: How,
     calls: u32,
     kills: u32,
+    slack: u32,
     seed: u64,
     pub(crate) realtime: bool,
     roles: Vec<RoleReport>,
@@ -37,6 +38,8 @@ pub(crate) struct Json<'a> {
     n: u32,
     /// How many times each role died.
     kills: u32,
+    /// How many times as wide as the targets the limits of time were.
+    slack: u32,
     seed: u64,
     realtime: bool,
     /// Whether every target was met, per death and pooled.
@@ -66,6 +69,7 @@ impl Report {
             how: args.how,
             calls: args.calls,
             kills: args.kills,
+            slack: args.slack,
             seed: args.seed,
             realtime: false,
             roles: Vec::new(),
@@ -108,6 +112,7 @@ impl Report {
             how: self.how,
             n: self.calls,
             kills: self.kills,
+            slack: self.slack,
             seed: self.seed,
             realtime: self.realtime,
             met: self.is_met(),
@@ -125,6 +130,14 @@ impl Report {
             self.seed,
             if self.realtime { "with" } else { "without" },
         );
+        if 1 < self.slack {
+            // Writing to a `String` cannot fail.
+            let _ = writeln!(
+                text,
+                "limits of time are {} times the targets; what must be kept is not relaxed\n",
+                self.slack
+            );
+        }
         text.push_str(HEAD);
         for role in &self.roles {
             for (index, outage) in role.outages.iter().enumerate() {
@@ -176,7 +189,8 @@ impl Report {
     }
 
     fn checks(&self, role: Role, outage: &Outage) -> Vec<Check> {
-        checks(role, self.how, self.calls, self.realtime, outage)
+        let Self { how, calls, realtime, slack, .. } = *self;
+        checks(role, Terms { how, calls, realtime, slack }, outage)
     }
 
     fn role(&mut self, role: Role) -> &mut RoleReport {

@@ -28,6 +28,7 @@ const SILENT: Duration = Duration::from_millis(200);
 pub(crate) struct Stage {
     pub(crate) studio: Studio,
     calls: u32,
+    slack: u32,
     drops: u64,
 }
 
@@ -70,7 +71,7 @@ impl Stage {
             ..Config::new(IpAddr::V4(IP))
         };
         let studio = Studio::open(config, args.seed)?;
-        let stage = Self { studio, calls: args.calls, drops: 0 };
+        let stage = Self { studio, calls: args.calls, slack: args.slack, drops: 0 };
         stage.studio.with(|fleet, now| {
             for phone in fleet.phones() {
                 fleet.plan(now + Duration::from_millis(2) * phone.0, phone, Command::Register);
@@ -156,18 +157,22 @@ impl Stage {
 
     /// Lets spare phones make new calls.
     pub(crate) fn call_anew(&self, from: Instant) {
-        let calls = self.calls;
+        let (calls, slack) = (self.calls, self.slack);
         self.studio.with(move |fleet, _| {
             for (index, caller) in (0..NEW_CALLS).zip(new_callers(calls)) {
                 let to = fleet.config().aor(callee_of(calls, caller));
-                fleet.plan(from + NEW_CALL_EVERY * index, caller, Command::Call { to });
+                fleet.plan(from + slack * NEW_CALL_EVERY * index, caller, Command::Call { to });
             }
         });
     }
 
     /// Ends to measure.
+    ///
+    /// A machine with other work may stand still just now, so a call that is
+    /// silent gets a moment more to be heard.
     pub(crate) fn end(&mut self) -> anyhow::Result<Seen> {
         let calls = self.calls;
+        wait_for(SILENT * self.slack, || self.talking() == calls);
         let (entries, heard, received, kept) = self.studio.with(move |fleet, now| {
             let kept = callers(calls).filter(|&caller| talks(fleet, now, calls, caller)).collect();
             let heard = fleet.phones().map(|phone| (phone, fleet.take_heard(now, phone))).collect();

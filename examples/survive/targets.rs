@@ -23,24 +23,34 @@ const TIMED_CALLS_MAX: u32 = 100;
 const FIRST_REINVITE_P99_MAX: Duration = Duration::from_millis(50);
 const GAP_P50_MAX: Duration = Duration::from_millis(60);
 const GAP_P99_MAX: Duration = Duration::from_millis(100);
-const NEW_CALL_MAX: Duration = Duration::from_secs(1);
+pub(crate) const NEW_CALL_MAX: Duration = Duration::from_secs(1);
 /// What silence takes longer to judge than proof, with a real-time class.
 const SILENCE_REALTIME: Duration = Duration::from_millis(60);
 /// And without.
 const SILENCE: Duration = Duration::from_millis(150);
 
-/// Returns the checks of one outage among `calls`, or of several pooled.
-pub(crate) fn checks(
-    role: Role,
-    how: How,
-    calls: u32,
-    realtime: bool,
-    outage: &Outage,
-) -> Vec<Check> {
+/// What the limits depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) how: How,
+    pub(crate) calls: u32,
+    pub(crate) realtime: bool,
+    /// How many times as wide the limits of time are.
+    pub(crate) slack: u32,
+}
+
+/// Returns the checks of one outage, or of several pooled.
+pub(crate) fn checks(role: Role, terms: Terms, outage: &Outage) -> Vec<Check> {
+    let Terms { how, calls, realtime, slack } = terms;
+    let late_after = NEW_CALL_MAX * slack;
     let mut checks = vec![
         at_least("calls kept", outage.kept.into(), outage.calls.into()),
-        within("time to a new call", outage.new_call, NEW_CALL_MAX),
-        at_most("new calls after 1 s that failed", outage.new_late_failed.into(), 0),
+        within("time to a new call", outage.new_call, late_after),
+        at_most(
+            &format!("new calls after {} s that failed", late_after.as_secs()),
+            outage.new_late_failed.into(),
+            0,
+        ),
         at_most("rules broken", outage.faults.len() as u64, 0),
     ];
     match role {
@@ -53,7 +63,7 @@ pub(crate) fn checks(
             let moved = outage.first_reinvite.count() as u64;
             checks.push(at_least("calls moved", moved, outage.calls.into()));
             if calls <= TIMED_CALLS_MAX {
-                checks.extend(times(outage, extra));
+                checks.extend(times(outage, extra, slack));
             }
         }
         Role::Controller | Role::Gate | Role::B2b => {
@@ -73,16 +83,16 @@ pub(crate) fn hog_checks(outage: &Outage) -> Vec<Check> {
     ]
 }
 
-fn times(outage: &Outage, extra: Duration) -> [Check; 3] {
+fn times(outage: &Outage, extra: Duration, slack: u32) -> [Check; 3] {
     let percentile = |figures: &Figures, percent| figures.percentile(percent);
     [
         within(
             "first re-INVITE p99",
             percentile(&outage.first_reinvite, 99),
-            FIRST_REINVITE_P99_MAX + extra,
+            slack * (FIRST_REINVITE_P99_MAX + extra),
         ),
-        within("voice gap p50", percentile(&outage.gap, 50), GAP_P50_MAX + extra),
-        within("voice gap p99", percentile(&outage.gap, 99), GAP_P99_MAX + extra),
+        within("voice gap p50", percentile(&outage.gap, 50), slack * (GAP_P50_MAX + extra)),
+        within("voice gap p99", percentile(&outage.gap, 99), slack * (GAP_P99_MAX + extra)),
     ]
 }
 
