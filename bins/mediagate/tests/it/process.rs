@@ -93,4 +93,4 @@ fn config(address: &str) -> String {
     )
 }
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);

@@ -149,4 +149,4 @@ prefix = ""
 targets = ["127.9.2.9:5999"]
 "#;
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);

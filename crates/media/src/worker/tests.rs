@@ -70,14 +70,16 @@ fn a_port_that_somebody_else_has_fails_its_call_and_no_other() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a real worker is measured")]
 fn a_phone_that_was_silent_may_come_back_from_another_port() {
     let gateway = Gateway::start([127, 9, 0, 5]);
     let (one, other, rebound) = (phone(), phone(), phone());
     gateway.open(1, [(20_000, &one), (20_002, &other)]);
+    let before = Instant::now();
     one.send_to(&rtp(1), gateway.at(20_000)).unwrap();
     receive(&other);
 
-    // The stream goes on from the new port at its own pace; half a second of it, and some.
+    // The stream goes on from the new port at its own pace.
     rebound.connect(gateway.at(20_000)).unwrap();
     other.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let heard = (2..200).find(|seq| {
@@ -85,7 +87,8 @@ fn a_phone_that_was_silent_may_come_back_from_another_port() {
         let _ = rebound.send(&rtp(*seq));
         other.recv_from(&mut [0; 64]).is_ok()
     });
-    assert!(heard.is_some_and(|seq| 25 < seq), "{heard:?}");
+    assert!(heard.is_some());
+    assert!(Duration::from_millis(500) <= before.elapsed());
 }
 
 #[test]
@@ -212,4 +215,4 @@ fn rtp(seq: u8) -> Vec<u8> {
     packet
 }
 
-const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(30);

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 use testkit::cut::Deaf;
 use testkit::{Command, Config, Fleet, PhoneId, Speech, State, Studio};
 
-/// Waits until `done` says so, at most five seconds.
+/// Waits until `done` says so, at most 30 seconds.
 fn wait(studio: &Studio, done: impl Fn(&Fleet, Instant) -> bool + Copy + Send + 'static) {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if studio.with(move |fleet, now| done(fleet, now)) {
             return;
         }

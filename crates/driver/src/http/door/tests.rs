@@ -18,7 +18,7 @@ fn visit(door: SocketAddr, words: &[u8]) -> TcpStream {
 
 #[test]
 fn visitors_who_never_finish_take_few_files_and_go_in_time() {
-    let (_board, door) = serve_visits(local(), Duration::from_millis(100)).unwrap();
+    let (_board, door) = serve_visits(local(), Duration::from_millis(500)).unwrap();
 
     let slow: Vec<_> =
         (0..2 * VISITORS_MAX).map(|_| visit(door, b"GET /healthz HTTP/1.1\r\nX-")).collect();
