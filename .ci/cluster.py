@@ -21,6 +21,8 @@ listen = "{address}:7101"
 plaintext = true
 [http]
 listen = "{address}:9101"
+[segment]
+key = "68f4a1d2c07b935e"
 [log]
 level = "info"
 """

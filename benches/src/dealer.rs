@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 addr: args.link.into(),
                 classes: vec![Class::Control, Class::Calls],
             }],
+            peers: None,
             plaintext: true,
         },
         http: None,

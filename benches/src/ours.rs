@@ -52,6 +52,8 @@ address = "{ip}"
 [links]
 listen = "{link}"
 plaintext = true
+[segment]
+key = "68f4a1d2c07b935e"
 [log]
 level = "warn,driver=info,rm::node=info"
 [beat]

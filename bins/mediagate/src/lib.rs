@@ -7,7 +7,7 @@ mod plant;
 
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use driver::config::load;
 
 pub use config::{Config, Forwarding};
 pub use node::Mediagate;
@@ -17,7 +17,7 @@ pub use node::Mediagate;
 /// # Errors
 /// Everything that is wrong in the file, or why the gateway cannot run or go on.
 pub fn serve(file: &Path) -> anyhow::Result<()> {
-    let config = load(file)?;
+    let config = load(file, Config::parse)?;
     driver::logging(&config.log);
     Ok(driver::run(&config.run(), |start| Mediagate::new(&config, start))?)
 }
@@ -27,10 +27,6 @@ pub fn serve(file: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// Everything that is wrong in the file.
 pub fn check(file: &Path) -> anyhow::Result<()> {
-    load(file).map(|_| ())
-}
-
-fn load(file: &Path) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    Config::parse(&text).map_err(|faults| anyhow!("{}:\n{faults}", file.display()))
+    load(file, Config::parse)?;
+    Ok(())
 }

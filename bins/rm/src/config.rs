@@ -4,6 +4,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use b2bua::gate::{Limits, Network};
@@ -133,6 +134,7 @@ impl Config {
                 listen: self.links,
                 local: Some(self.address),
                 dial: self.dials(),
+                peers: Some(self.known_peers()),
                 plaintext: self.plaintext,
             },
             http: self.http,
@@ -157,6 +159,13 @@ impl Config {
             Some(Dial { peer: driver::NodeId(peer.node.0), addr, classes })
         };
         self.peers.iter().filter_map(dial).collect()
+    }
+
+    /// Who may dial this node, and from where as far as the file says so.
+    fn known_peers(&self) -> BTreeMap<driver::NodeId, Option<IpAddr>> {
+        let known =
+            |peer: &Peer| (driver::NodeId(peer.node.0), peer.links.as_ref().map(SocketAddr::ip));
+        self.peers.iter().map(known).collect()
     }
 
     /// The mediagates among the peers.

@@ -11,7 +11,7 @@ mod node;
 
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use driver::config::load;
 
 pub use config::{Config, ListenerConfig, Peer, PeerRoles, Roles};
 pub use node::Rm;
@@ -21,7 +21,7 @@ pub use node::Rm;
 /// # Errors
 /// Everything that is wrong in the file, or why the process cannot run or go on.
 pub fn serve(file: &Path) -> anyhow::Result<()> {
-    let config = load(file)?;
+    let config = load(file, Config::parse)?;
     driver::logging(&config.log);
     Ok(driver::run(&config.run(), |start| Rm::new(&config, &start))?)
 }
@@ -31,10 +31,6 @@ pub fn serve(file: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// Everything that is wrong in the file.
 pub fn check(file: &Path) -> anyhow::Result<()> {
-    load(file).map(|_| ())
-}
-
-fn load(file: &Path) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    Config::parse(&text).map_err(|faults| anyhow!("{}:\n{faults}", file.display()))
+    load(file, Config::parse)?;
+    Ok(())
 }

@@ -26,8 +26,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
@@ -60,6 +62,39 @@ impl Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|fault| writeln!(f, "line {}: {}", fault.line, fault.text))
     }
+}
+
+/// Why a configuration could not be had from a file. Its author is at fault,
+/// or whoever named it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file could not be read.
+    #[error("{}", path.display())]
+    Unread {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something is wrong in it.
+    #[error("{}:\n{faults}", path.display())]
+    Faulty {
+        /// The file.
+        path: PathBuf,
+        /// Everything that is.
+        faults: Faults,
+    },
+}
+
+/// Reads a file with `parse`.
+///
+/// # Errors
+/// Why the file cannot be read, or everything that is wrong in it.
+pub fn load<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, Faults>) -> Result<T, LoadError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| LoadError::Unread { path: path.to_owned(), source })?;
+    parse(&text).map_err(|faults| LoadError::Faulty { path: path.to_owned(), faults })
 }
 
 /// Reads a file's text with `read`, which returns `None` only after a fault.
@@ -216,6 +251,11 @@ pub fn is_one_host(ip: IpAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
+/// Whether a socket of this host can have the address. One of a group could, too.
+fn is_here(ip: IpAddr) -> bool {
+    !ip.is_multicast() && UdpSocket::bind((ip, 0)).is_ok()
+}
+
 /// One key of a table, to be read once by a method that says its type. Those
 /// return `None` if the key is not there or wrong; the latter is a fault.
 pub struct Key<'t> {
@@ -288,6 +328,20 @@ impl<'t> Key<'t> {
     pub fn remote(self) -> Option<SocketAddr> {
         self.parsed("the address and port of one host, such as \"192.0.2.1:5060\"", |text| {
             text.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && is_one_host(addr.ip()))
+        })
+    }
+
+    /// Reads an address and port of this host.
+    pub fn own_addr(self) -> Option<SocketAddr> {
+        self.parsed("an address and port of this host, such as \"127.0.0.1:5060\"", |text| {
+            text.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && is_here(addr.ip()))
+        })
+    }
+
+    /// Reads an address that one interface of this host has.
+    pub fn own_ip(self) -> Option<IpAddr> {
+        self.parsed("an address of this host, such as \"127.0.0.1\"", |text| {
+            text.parse().ok().filter(|ip| is_one_host(*ip) && is_here(*ip))
         })
     }
 

@@ -78,9 +78,15 @@ pub enum Fault {
     /// No version that both ends speak.
     #[error("no common version")]
     NoVersion,
-    /// The peer is not the one that was dialled, or has our own id.
+    /// The peer is not the one that was dialled, or has no id or our own.
     #[error("not the node that was expected")]
     WrongNode,
+    /// The configuration has no node with this id.
+    #[error("a node that the configuration does not name")]
+    UnknownNode,
+    /// The configuration says that the node with this id is elsewhere.
+    #[error("not the address that the configuration gives this node")]
+    WrongAddress,
     /// A process with this id and a later boot is connected.
     #[error("another process with the same id is connected")]
     Duplicate,

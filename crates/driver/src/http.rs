@@ -31,11 +31,12 @@ pub(crate) struct Board(Mutex<Posted>);
 struct Posted {
     at: Instant,
     metrics: Metrics,
+    unready: Option<&'static str>,
 }
 
 impl Board {
-    pub(crate) fn post(&self, at: Instant, metrics: Metrics) {
-        *self.0.lock() = Posted { at, metrics };
+    pub(crate) fn post(&self, at: Instant, metrics: Metrics, unready: Option<&'static str>) {
+        *self.0.lock() = Posted { at, metrics, unready };
     }
 }
 
@@ -47,7 +48,8 @@ pub(crate) fn serve(addr: SocketAddr) -> io::Result<Arc<Board>> {
 }
 
 fn serve_visits(addr: SocketAddr, visit_max: Duration) -> io::Result<(Arc<Board>, SocketAddr)> {
-    let board = Arc::new(Board(Mutex::new(Posted { at: clock(), metrics: Metrics::default() })));
+    let nothing = Posted { at: clock(), metrics: Metrics::default(), unready: Some("starting") };
+    let board = Arc::new(Board(Mutex::new(nothing)));
     let listener = TcpListener::bind(addr)?;
     listener.set_nonblocking(true)?;
     let local = listener.local_addr()?;
@@ -69,12 +71,17 @@ fn router(board: Arc<Board>) -> Router {
 }
 
 async fn healthz(State(board): State<Arc<Board>>) -> impl IntoResponse {
-    let (status, text) = if clock().saturating_duration_since(board.0.lock().at) < STALE_AFTER {
-        (StatusCode::OK, "ok\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the loop does not turn\n")
+    let (at, unready) = {
+        let posted = board.0.lock();
+        (posted.at, posted.unready)
     };
-    (status, [(header::CONNECTION, "close")], text)
+    let turns = clock().saturating_duration_since(at) < STALE_AFTER;
+    let why = if turns { unready } else { Some("the loop does not turn") };
+    let (status, text) = match why {
+        None => (StatusCode::OK, "ok"),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    };
+    (status, [(header::CONNECTION, "close")], format!("{text}\n"))
 }
 
 async fn metrics(State(board): State<Arc<Board>>) -> impl IntoResponse {

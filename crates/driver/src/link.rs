@@ -19,7 +19,8 @@ use self::connection::{Connection, State};
 use crate::frame::Reader;
 use crate::metrics::Metrics;
 use crate::node::{Class, Input, NodeId};
-use crate::queue::Queue;
+use crate::patience::{BACKOFF_MAX, BACKOFF_MIN, GREETING_MAX, SILENCE_MAX};
+use crate::queue::{QUEUE_LEN_MAX, Queue};
 use crate::sys::Poller;
 
 mod connection;
@@ -27,18 +28,8 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
-/// A link on which nothing was sent for this long carries a keep-alive.
-const KEEPALIVE: Duration = Duration::from_secs(1);
-/// A link on which nothing came for this long is closed.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// A connection that has not stood and greeted by then is closed.
-const GREETING_MAX: Duration = Duration::from_secs(5);
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Connections at once, those that have not said who they are included.
 const CONNECTIONS_MAX: usize = 1024;
-/// How much waits for one link, in bytes, before frames are dropped.
-const QUEUE_LEN_MAX: usize = 16 << 20;
 /// How much one turn reads from one link.
 const READ_LEN_MAX: usize = 1 << 18;
 
@@ -52,6 +43,10 @@ pub struct LinksConfig {
     /// Whom this node dials. If two nodes dial each other, the link of the
     /// one with the lower id stands.
     pub dial: Vec<Dial>,
+    /// Who may dial this node: whoever says an id and, where an address is
+    /// given, dials from there. `None` lets everybody in. Not to be relied on
+    /// beyond slips: an id is only said, until links have TLS.
+    pub peers: Option<BTreeMap<NodeId, Option<IpAddr>>>,
     /// Allows links without TLS, which works between loopback addresses only.
     pub plaintext: bool,
 }
@@ -118,6 +113,7 @@ pub(crate) struct Links {
     poller: Rc<Poller>,
     identity: Identity,
     local: Option<IpAddr>,
+    peers: Option<BTreeMap<NodeId, Option<IpAddr>>>,
     listener: Option<Listener>,
     targets: Vec<Target>,
     connections: BTreeMap<u64, Connection>,
@@ -206,6 +202,7 @@ impl Links {
             poller,
             identity,
             local: config.local,
+            peers: config.peers.clone(),
             listener,
             targets,
             connections: BTreeMap::new(),

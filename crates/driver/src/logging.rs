@@ -5,6 +5,8 @@ use std::io::{IsTerminal as _, stderr};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::config::Table;
+
 /// What is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
@@ -13,6 +15,12 @@ pub struct LogConfig {
 }
 
 impl LogConfig {
+    /// Reads the key `level` of the table, if it is there.
+    pub fn read(table: &Table<'_>) -> Option<Self> {
+        let what = "a level, such as \"info\", or levels by target, \"info,driver=debug\"";
+        table.key("level").parsed(what, Self::parse)
+    }
+
     /// Reads a level, or levels per target with commas between; `None` when a part is neither.
     #[must_use]
     pub fn parse(filter: &str) -> Option<Self> {

@@ -235,6 +235,12 @@ pub trait Node {
 
     /// Writes the node's counters and gauges; called about once a second.
     fn metrics(&self, out: &mut Metrics);
+
+    /// Returns why this node is to get no new work, in a few words for an
+    /// operator; `None` while it can do all of its work. `/healthz` says it.
+    fn unready(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl<N: Node + ?Sized> Node for Box<N> {
@@ -256,5 +262,9 @@ impl<N: Node + ?Sized> Node for Box<N> {
 
     fn metrics(&self, out: &mut Metrics) {
         (**self).metrics(out);
+    }
+
+    fn unready(&self) -> Option<&'static str> {
+        (**self).unready()
     }
 }

@@ -11,6 +11,8 @@ pub(crate) const CONGESTED_AFTER: Duration = Duration::from_millis(100);
 const RELIEVED_BELOW: Duration = Duration::from_millis(50);
 /// A frame older than this is dropped: whoever waited has asked again.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(4);
+/// How much waits for one link, in bytes, before frames are dropped.
+pub(crate) const QUEUE_LEN_MAX: usize = 16 << 20;
 /// An empty queue keeps at most this much memory.
 const IDLE_LEN_MAX: usize = 1 << 18;
 

@@ -271,7 +271,7 @@ impl<N: Node> Loop<N> {
             self.metrics_at = now + METRICS_PERIOD;
             let mut metrics = Metrics::default();
             self.metrics(&mut metrics);
-            board.post(now, metrics);
+            board.post(now, metrics, self.node.unready());
         }
     }
 

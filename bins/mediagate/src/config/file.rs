@@ -1,9 +1,9 @@
 //! The file behind a [`Config`].
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use driver::config::{Faults, Key, Table, is_one_host, read};
+use driver::config::{Faults, Table, is_one_host, read};
 use driver::{LogConfig, NodeId};
 use media::BLOCK_PORTS;
 
@@ -20,7 +20,7 @@ impl Config {
             let address = read_node(&root.table("node"), &mut config);
             read_links(&root.table("links"), &mut config);
             read_http(&root.table("http"), &mut config);
-            read_log(&root.table("log"), &mut config);
+            config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
             let media = root.table("media");
             read_media(&media, address, &mut config);
             read_beat(&root.table("beat"), &mut config);
@@ -35,12 +35,12 @@ fn read_node(node: &Table<'_>, config: &mut Config) -> Option<IpAddr> {
     config.node = NodeId(id.unwrap_or(0));
     config.host = node.key("host").string().unwrap_or_else(|| config.node.to_string());
     config.realtime = node.key("realtime").boolean().unwrap_or(true);
-    local_ip(node.key("address"))
+    node.key("address").own_ip()
 }
 
 fn read_links(links: &Table<'_>, config: &mut Config) {
     let listen = links.key("listen").required("where b2bs reach this gateway");
-    config.links = local(listen);
+    config.links = listen.own_addr();
     config.plaintext = links.key("plaintext").boolean().unwrap_or(false);
     if let Some(addr) = config.links
         && !(config.plaintext && addr.ip().is_loopback())
@@ -52,16 +52,9 @@ fn read_links(links: &Table<'_>, config: &mut Config) {
 }
 
 fn read_http(http: &Table<'_>, config: &mut Config) {
-    config.http = local(http.key("listen"));
+    config.http = http.key("listen").own_addr();
     if config.http.is_some() && config.http == config.links {
         http.key("listen").fault("is also where links are listened for: use another port");
-    }
-}
-
-fn read_log(log: &Table<'_>, config: &mut Config) {
-    let what = "a level, such as \"info\", or levels by target, \"info,driver=debug\"";
-    if let Some(log) = log.key("level").parsed(what, LogConfig::parse) {
-        config.log = log;
     }
 }
 
@@ -72,7 +65,7 @@ fn read_media(media: &Table<'_>, address: Option<IpAddr>, config: &mut Config) {
     } else {
         listen
     };
-    config.listen = local_ip(listen).or(address).unwrap_or(config.listen);
+    config.listen = listen.own_ip().or(address).unwrap_or(config.listen);
     config.advertise = media.key("advertise").ip().unwrap_or(config.listen);
     if !is_one_host(config.advertise) || config.advertise.is_ipv4() != config.listen.is_ipv4() {
         media.key("advertise").fault(format!(
@@ -97,7 +90,7 @@ fn read_media(media: &Table<'_>, address: Option<IpAddr>, config: &mut Config) {
 
 fn read_beat(beat: &Table<'_>, config: &mut Config) {
     let listen = beat.key("listen").required("where controllers and b2bs ask for beats");
-    if let Some(addr) = local(listen) {
+    if let Some(addr) = listen.own_addr() {
         config.beat = addr;
         if config.ports.contains(&addr.port()) && addr.ip() == config.listen {
             let (first, last) = (config.ports.start(), config.ports.end());
@@ -110,25 +103,6 @@ fn read_beat(beat: &Table<'_>, config: &mut Config) {
         network.parsed("a network, such as \"10.0.0.0/8\"", |text| text.parse().ok())
     });
     config.hearers = trusted.unwrap_or_else(|| std::mem::take(&mut config.hearers));
-}
-
-/// Reads an address and port of this host.
-fn local(key: Key<'_>) -> Option<SocketAddr> {
-    key.parsed("an address and port of this host, such as \"127.0.0.1:7131\"", |text| {
-        text.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && is_here(addr.ip()))
-    })
-}
-
-/// Reads an address of this host.
-fn local_ip(key: Key<'_>) -> Option<IpAddr> {
-    key.parsed("an address of this host, such as \"127.0.0.1\"", |text| {
-        text.parse().ok().filter(|ip| is_here(*ip))
-    })
-}
-
-/// Whether one interface of this host has the address.
-fn is_here(ip: IpAddr) -> bool {
-    is_one_host(ip) && UdpSocket::bind((ip, 0)).is_ok()
 }
 
 /// More threads than any machine that forwards has cores.

@@ -1,7 +1,7 @@
 //! The file behind a [`Config`].
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use b2bua::gate::Network;
@@ -25,8 +25,9 @@ impl Config {
             let all_roles_are_known = read_node(&node, &mut config);
             read_links(&links, &mut config);
             read_http(&root.table("http"), &mut config);
-            read_log(&root.table("log"), &mut config);
-            read_segment(&root.table("segment"), &mut config);
+            config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
+            let segment = root.table("segment");
+            read_segment(&segment, &mut config);
             read_peers(&root.tables("peer"), &mut config);
             if !all_roles_are_known {
                 // One is misspelt, and any of what follows may belong to it.
@@ -39,6 +40,7 @@ impl Config {
             read_routes(&root.tables("route"), &mut config);
             if all_roles_are_known {
                 check_roles(&node, &links, &config, !listeners.is_empty());
+                check_key(&segment, &config);
             }
             Some(config)
         })
@@ -53,7 +55,7 @@ fn read_node(node: &Table<'_>, config: &mut Config) -> bool {
     let id = node.key("id").required("an id of its own, 1 to 65535").integer(1..=u16::MAX);
     config.node = NodeId(id.unwrap_or(0));
     config.host = node.key("host").string().unwrap_or_else(|| config.node.to_string());
-    config.address = local_ip(node.key("address")).unwrap_or(config.address);
+    config.address = node.key("address").own_ip().unwrap_or(config.address);
     config.realtime = node.key("realtime").boolean().unwrap_or(true);
     let choices: [Choice<Roles>; 3] = [
         ("gate", |roles| roles.gate = true),
@@ -74,7 +76,7 @@ fn read_node(node: &Table<'_>, config: &mut Config) -> bool {
 }
 
 fn read_links(links: &Table<'_>, config: &mut Config) {
-    config.links = local(links.key("listen"));
+    config.links = links.key("listen").own_addr();
     config.plaintext = links.key("plaintext").boolean().unwrap_or(false);
     if let Some(addr) = config.links
         && !(config.plaintext && addr.ip().is_loopback())
@@ -86,18 +88,11 @@ fn read_links(links: &Table<'_>, config: &mut Config) {
 }
 
 fn read_http(http: &Table<'_>, config: &mut Config) {
-    config.http = local(http.key("listen"));
+    config.http = http.key("listen").own_addr();
     if let Some(addr) = config.http
         && config.links == Some(addr)
     {
         http.key("listen").fault(format!("is {addr}, which [links] has"));
-    }
-}
-
-fn read_log(log: &Table<'_>, config: &mut Config) {
-    let what = "a level, such as \"info\", or levels by target, \"info,driver=debug\"";
-    if let Some(log) = log.key("level").parsed(what, LogConfig::parse) {
-        config.log = log;
     }
 }
 
@@ -106,6 +101,23 @@ fn read_segment(segment: &Table<'_>, config: &mut Config) {
         (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten()
     });
     config.slot_key = key.unwrap_or(0);
+}
+
+/// Gates and b2bs that hash with different keys are no segment.
+fn check_key(segment: &Table<'_>, config: &Config) {
+    if !(config.roles.gate || config.roles.b2b) {
+        return;
+    }
+    let mut hashes = config.peers.iter().filter(|peer| peer.roles.gate || peer.roles.b2b);
+    if let Some(peer) = hashes.next()
+        && !segment.key("key").is_present()
+    {
+        segment.fault(format!(
+            "`key` in [segment] is missing: node {} has to hash with the same one; \
+             write 16 random hex digits, the same at every gate and b2b",
+            peer.node
+        ));
+    }
 }
 
 fn read_peers(peers: &[Table<'_>], config: &mut Config) {
@@ -157,7 +169,8 @@ fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {
     for listener in listeners {
         let transport = listener.key("transport").choice(&[("udp", Transport::Udp)]);
         let key = listener.key("listen");
-        let listen = local(key.required("the address of a SIP socket, such as \"127.0.0.1:5060\""));
+        let key = key.required("the address of a SIP socket, such as \"127.0.0.1:5060\"");
+        let listen = key.own_addr();
         let advertise = listener.key("advertise").addr();
         let Some(listen) = listen else { continue };
         let clash = taken.iter().find(|other| overlap(other.listen, listen));
@@ -318,25 +331,6 @@ fn check_roles(node: &Table<'_>, links: &Table<'_>, config: &Config, listens: bo
     if !b2b && config.links.is_none() {
         links.key("listen").fault("is missing: the b2b dials this node there");
     }
-}
-
-/// Reads an address and port of this host.
-fn local(key: Key<'_>) -> Option<SocketAddr> {
-    key.parsed("an address and port of this host, such as \"127.0.0.1:5060\"", |text| {
-        text.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && is_here(addr.ip()))
-    })
-}
-
-/// Reads an address of this host.
-fn local_ip(key: Key<'_>) -> Option<IpAddr> {
-    key.parsed("an address of this host, such as \"127.0.0.1\"", |text| {
-        text.parse().ok().filter(|ip| is_one_host(*ip) && is_here(*ip))
-    })
-}
-
-/// Returns whether a socket of this host can have the address. One of a group could, too.
-fn is_here(ip: IpAddr) -> bool {
-    !ip.is_multicast() && UdpSocket::bind((ip, 0)).is_ok()
 }
 
 /// Returns whether the second of two sockets could not be opened.

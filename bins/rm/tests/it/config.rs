@@ -115,6 +115,17 @@ fn a_role_without_a_peer_is_refused_with_the_remedy() {
 }
 
 #[test]
+fn a_segment_of_two_nodes_needs_a_key() {
+    let second = "key = \"00112233445566ff\"\n[[peer]]\nid = 2\nroles = [\"gate\"]\n\
+                  link = \"127.0.0.2:7102\"\n";
+    let two = WHOLE.replace("key = \"00112233445566ff\"\n", second);
+    assert!(Config::parse(&two).is_ok());
+    let faults = Config::parse(&two.replace("key = ", "# key = ")).unwrap_err().to_string();
+    assert!(faults.starts_with("line 15: `key` in [segment] is missing"), "{faults}");
+    assert_eq!(faults.lines().count(), 1, "{faults}");
+}
+
+#[test]
 fn a_link_without_tls_is_refused_unless_it_is_asked_for_on_loopback() {
     let text = WHOLE.replace("plaintext = true", "plaintext = false");
     let faults = Config::parse(&text).unwrap_err().to_string();

@@ -9,13 +9,14 @@ use bytes::Bytes;
 use socket2::Socket;
 use tracing::{debug, info, warn};
 
-use super::{BACKOFF_MIN, GREETING_MAX, Identity, KEEPALIVE, Links, SILENCE_MAX};
+use super::{Identity, Links};
 use crate::codec;
 use crate::frame::{
     Fault, Frame, HELLO_MAX, HELLO_V1, HelloV1, KEEPALIVE as KEEPALIVE_KIND, KIND_FIRST,
     PAYLOAD_MAX, Reader, VERSION,
 };
 use crate::node::{Class, Input, NodeId};
+use crate::patience::{BACKOFF_MIN, GREETING_MAX, KEEPALIVE, SILENCE_MAX};
 use crate::queue::{CONGESTED_AFTER, Queue};
 
 pub(super) struct Connection {
@@ -152,12 +153,19 @@ impl Links {
             return Err(Fault::NoVersion);
         }
         let peer = NodeId(theirs.node);
-        let target = self.connections.get(&id).and_then(|connection| connection.target);
+        let Some(connection) = self.connections.get(&id) else { return Ok(()) };
+        let (target, remote) = (connection.target, connection.remote.ip());
         let expected = target.is_none_or(|target| {
             self.targets[target].peer == peer && self.targets[target].class == class
         });
-        if peer == self.identity.node || !expected {
+        if peer.0 == 0 || peer == self.identity.node || !expected {
             return Err(Fault::WrongNode);
+        }
+        if let (None, Some(peers)) = (target, &self.peers) {
+            let known = peers.get(&peer).ok_or(Fault::UnknownNode)?;
+            if known.is_some_and(|ip| ip != remote) {
+                return Err(Fault::WrongAddress);
+            }
         }
         self.displace(now, peer, class, theirs.boot, target.is_some())?;
 
@@ -295,7 +303,7 @@ impl Links {
             State::Connecting { .. } => debug!(%remote, %why, "link not made"),
             State::Greeting { .. } => warn!(%remote, %why, "link refused"),
             State::Up { peer, class, .. } => {
-                info!(%peer, ?class, %remote, %why, "link down");
+                warn!(%peer, ?class, %remote, %why, "link down");
                 self.up.remove(&(peer, class));
                 self.events.push_back(Input::LinkDown { peer, class });
             }

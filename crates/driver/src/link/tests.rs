@@ -11,6 +11,7 @@ use crate::codec;
 use crate::frame::{
     Frame, HELLO_V1, HelloV1, KEEPALIVE as KEEPALIVE_KIND, PAYLOAD_MAX, VERSION, header,
 };
+use crate::patience::KEEPALIVE;
 use crate::run::clock;
 
 const LISTENER_TOKEN: u64 = u64::MAX;
@@ -225,6 +226,21 @@ fn addresses_that_need_tls_are_refused_with_a_remedy() {
     }
     assert!(matches!(dials.check(NodeId(2)), Err(LinksError::DialsItself(NodeId(2)))));
     assert!(LinksConfig::default().check(NodeId(1)).is_ok());
+}
+
+#[test]
+fn strangers_and_nodes_at_another_address_are_refused() {
+    let elsewhere = "127.0.0.9".parse().unwrap();
+    let mut end = End::new(1);
+    end.links.peers = Some(BTreeMap::from([(NodeId(2), None), (NodeId(3), Some(elsewhere))]));
+    for (node, boot) in [(0, 5), (1, 5), (3, 5), (4, 5)] {
+        let mut peer = Peer::dial(&end);
+        peer.say(HELLO_V1, &hello(node, boot));
+        end.turn_until_closed(&mut peer);
+    }
+    let _known = Peer::up(&mut end, 2, 5);
+    end.links.peers = None;
+    let _anybody = Peer::up(&mut end, 4, 5);
 }
 
 proptest! {

@@ -304,6 +304,7 @@ fn config(node: u16) -> RunConfig {
             listen: Some(ANY),
             local: Some(ANY.ip()),
             dial: Vec::new(),
+            peers: None,
             plaintext: true,
         },
         http: None,

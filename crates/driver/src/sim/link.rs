@@ -9,22 +9,14 @@ use super::fault::retransmitted_at;
 use super::{Event as SimEvent, Sim, Watch, nanos};
 use crate::frame::{HEADER_LEN, PAYLOAD_MAX};
 use crate::node::{Class, Input, Node, NodeId};
+use crate::patience::{BACKOFF_MAX, BACKOFF_MIN, GREETING_MAX, KEEPALIVE, SILENCE_MAX};
+use crate::queue::{CONGESTED_AFTER, QUEUE_LEN_MAX};
 
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// A dialler gives up after this.
-const GREETING_MAX: Duration = Duration::from_secs(5);
-/// An end closes after hearing nothing for this long.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// What was heard last is at most this old, thanks to keep-alives.
-const KEEPALIVE: Duration = Duration::from_secs(1);
 /// What a lost segment costs.
 const LOSS_DELAY: Duration = Duration::from_millis(200);
 /// What both kernels hold of a link; only what is beyond waits in a queue
 /// whose age is known.
 const KERNEL_LEN: usize = 1 << 18;
-const CONGESTED_AFTER: Duration = Duration::from_millis(100);
-const QUEUE_LEN_MAX: usize = 16 << 20;
 
 /// A link that one node keeps to another.
 pub(super) struct Link {

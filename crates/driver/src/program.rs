@@ -1,0 +1,108 @@
+//! What every program is to its user: arguments, and how it ends.
+
+use std::error::Error;
+use std::io::{Write as _, stderr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Arg, Command, value_parser};
+
+/// A program that is described by one configuration file.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<E> {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in one sentence.
+    pub about: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// `--config FILE`: runs what the file describes until that ends.
+    pub serve: fn(&Path) -> Result<(), E>,
+    /// `check FILE`: says everything that is wrong in the file.
+    pub check: fn(&Path) -> Result<(), E>,
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
+    /// Does what the arguments of this process ask for. What went wrong is
+    /// written to standard error, in words and never as a trace of calls.
+    pub fn main(&self) -> ExitCode {
+        let mut arguments = self.command().get_matches();
+        let done = match arguments.remove_subcommand() {
+            Some((_, mut check)) => (self.check)(&file(&mut check)),
+            None => (self.serve)(&file(&mut arguments)),
+        };
+        let Err(error) = done else { return ExitCode::SUCCESS };
+        // Nobody is left to tell should this fail.
+        let _ = writeln!(stderr(), "{}: {}", self.name, chain(&*error.into()));
+        ExitCode::FAILURE
+    }
+
+    fn command(&self) -> Command {
+        let file = Arg::new(FILE)
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .required(true)
+            .help("The configuration file");
+        let check = Command::new("check")
+            .about("Says everything that is wrong in a configuration file, and does nothing else")
+            .arg(file.clone());
+        Command::new(self.name)
+            .about(self.about)
+            .version(self.version)
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+            .arg(file.long("config"))
+            .subcommand(check)
+    }
+}
+
+fn file(arguments: &mut clap::ArgMatches) -> PathBuf {
+    arguments.remove_one(FILE).expect("the argument is required")
+}
+
+/// Returns what went wrong and why, in one line each level.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(why) = source {
+        text = format!("{}: {why}", text.trim_end());
+        source = why.source();
+    }
+    text.trim_end().to_owned()
+}
+
+const FILE: &str = "file";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LoadError;
+
+    const PROGRAM: Program<LoadError> = Program {
+        name: "program",
+        about: "Does nothing.",
+        version: "1",
+        serve: |_| Ok(()),
+        check: |_| Ok(()),
+    };
+
+    #[test]
+    fn a_file_is_run_or_checked_and_nothing_else_is_understood() {
+        let asks = |arguments: &[&str]| {
+            let arguments = ["program"].iter().chain(arguments);
+            PROGRAM.command().try_get_matches_from(arguments).is_ok()
+        };
+
+        PROGRAM.command().debug_assert();
+        assert!(asks(&["--config", "a.toml"]) && asks(&["check", "a.toml"]));
+        assert!(!asks(&[]) && !asks(&["check"]) && !asks(&["a.toml"]));
+        assert!(!asks(&["--config", "a.toml", "check", "b.toml"]));
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes() {
+        let why = crate::config::load(Path::new("no/such.toml"), |_| Ok(())).unwrap_err();
+        let text = chain(&why);
+        assert!(text.starts_with("no/such.toml: No such file"), "{text}");
+    }
+}
