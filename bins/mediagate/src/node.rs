@@ -93,7 +93,11 @@ impl Mediagate {
             }
             Some(Err(error)) => {
                 self.malformed_frames += 1;
-                warn!(%peer, kind, %error, "malformed frame");
+                // The counter tells the rest: a peer that sends one sends many.
+                if self.malformed_frames.is_power_of_two() {
+                    let count = self.malformed_frames;
+                    warn!(%peer, kind, %error, count, "malformed frame");
+                }
             }
             None => self.unknown_frames += 1,
         }
@@ -214,6 +218,10 @@ impl Node for Mediagate {
         out.counter(name, help, &[("why", "malformed")], self.malformed_frames);
         out.counter(name, help, &[("why", "unknown")], self.unknown_frames);
         out.counter(name, help, &[("why", "epoch")], self.lessor.stale_commands());
+    }
+
+    fn unready(&self) -> Option<&'static str> {
+        self.draining.then_some("draining")
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
     ] {
         out.counter(name, help, &[("fate", fate)], value);
     }
+    let help = "Of those passed, to another b2b than the owner, which could not be reached.";
+    out.counter("rm_gate_detoured_total", help, &[], counters.detoured);
     out.counter("rm_gate_received_total", "Datagrams from peers.", &[], counters.received);
     out.counter("rm_gate_bans_total", "Sources that were banned.", &[], counters.bans);
     let (name, help) = ("rm_gate_frames_total", "Messages of b2bs, by what became of them.");
@@ -41,6 +43,7 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
     let figures = role.b2b.figures();
     for (name, help, value) in [
         ("rm_calls", "Calls that have not ended.", figures.calls),
+        ("rm_gates", "Gates that can be reached.", figures.gates),
         (
             "rm_calls_ended",
             "Ended calls whose late messages are still answered.",

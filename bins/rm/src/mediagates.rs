@@ -71,6 +71,11 @@ impl Mediagates {
         self.gateways.contains_key(&id)
     }
 
+    /// Returns whether one of them is linked and has named itself.
+    pub(crate) fn is_any_there(&self) -> bool {
+        self.gateways.values().any(|gateway| gateway.linked && gateway.welcome.is_some())
+    }
+
     /// The link came up; the gateway says who it is next.
     pub(crate) fn link_up(&mut self, id: NodeId) {
         let Some(gateway) = self.gateways.get_mut(&id) else { return };

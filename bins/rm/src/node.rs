@@ -1,24 +1,26 @@
 //! The process: routes the output of one machine into the input of another.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Instant;
 
-use b2bua::frame::{SipIn, SipOut};
 use b2bua::gate::{self, Gate};
 use b2bua::{B2b, Listener};
-use bytes::Bytes;
-use driver::{Class, Input, Metrics, Node, Output, SocketId, Start, StopReason};
-use failover::controller::{self, Ask, Controller, Gateways, Here, Introduce, Verdict};
-use failover::verdicts::{self, Verdicts};
+use driver::{Class, Input, Metrics, Node, Output, SocketId, Start};
+use failover::controller::{self, Controller};
+use failover::verdicts::Verdicts;
 use failover::{Boot, Clock, Epoch, NodeId, SlotMap, UnixMs};
 use tracing::{info, warn};
 
-use crate::b2b_role::{B2bRole, Wish};
+use crate::b2b_role::B2bRole;
 use crate::beats::Beats;
 use crate::config::{Config, PeerRoles};
 use crate::figures;
-use crate::frames::{Frame, GateHello, send};
 use crate::mediagates::Mediagates;
+
+mod inbox;
+mod links;
+mod settle;
 
 /// `holdline-rm`: any set of the roles gate, b2b and controller in one process.
 pub struct Rm {
@@ -28,6 +30,8 @@ pub struct Rm {
     now: Instant,
     peers: BTreeMap<NodeId, PeerRoles>,
     listeners: Vec<Listener>,
+    /// Their local addresses, in the same order.
+    locals: Vec<SocketAddr>,
     /// Listeners that are not open yet.
     unopened: usize,
     gate: Option<Gate>,
@@ -66,6 +70,7 @@ impl Rm {
             boot,
             now,
             peers: config.peers.iter().map(|peer| (peer.node, peer.roles)).collect(),
+            locals: config.listeners.iter().map(|one| one.listen).collect(),
             unopened: listeners.len(),
             gate: config.roles.gate.then(|| Gate::new(now, config.gate(boot), start.seed)),
             b2b,
@@ -77,9 +82,8 @@ impl Rm {
             outputs: VecDeque::new(),
             listeners,
         };
-        for (listener, one) in rm.listeners.iter().zip(&config.listeners) {
-            let socket = SocketId(u32::from(listener.id));
-            rm.outputs.push_back(Output::Bind { socket, local: one.listen, peer: None });
+        for (socket, local) in (0..).map(SocketId).zip(rm.locals.clone()) {
+            rm.outputs.push_back(Output::Bind { socket, local, peer: None });
         }
         rm.introduce_roles(now);
         rm.settle(now);
@@ -120,338 +124,6 @@ impl Rm {
         }
     }
 
-    fn link_up(&mut self, now: Instant, peer: NodeId, class: Class) {
-        let Some(roles) = self.peers.get(&peer).copied() else { return };
-        let to = driver::NodeId(peer.0);
-        match class {
-            Class::Calls => {
-                if roles.b2b
-                    && let Some(gate) = &mut self.gate
-                {
-                    let listeners = self.listeners.iter();
-                    let listeners = listeners.map(|one| (one.transport, one.advertise)).collect();
-                    let hello = GateHello { boot: self.boot.0, listeners };
-                    self.outputs.push_back(send(to, class, &hello));
-                    gate.handle_input(now, gate::Input::B2bUp(peer));
-                }
-                if roles.gate && self.b2b.is_some() {
-                    self.outputs.push_back(send(to, class, &self.slots));
-                }
-                if let Some(role) = &mut self.b2b {
-                    role.mediagates.link_up(peer);
-                }
-            }
-            Class::Control => {
-                if roles.b2b
-                    && let Some(controller) = &mut self.controller
-                {
-                    controller.handle_input(now, controller::Input::B2bUp(peer));
-                }
-                if roles.controller
-                    && let Some(role) = &mut self.b2b
-                {
-                    role.controller_up(now, peer, &mut self.outputs);
-                }
-            }
-            Class::Bulk => {}
-        }
-    }
-
-    fn link_down(&mut self, now: Instant, peer: NodeId, class: Class) {
-        let Some(roles) = self.peers.get(&peer).copied() else { return };
-        match class {
-            Class::Calls => {
-                if roles.b2b
-                    && let Some(gate) = &mut self.gate
-                {
-                    gate.handle_input(now, gate::Input::B2bDown(peer));
-                }
-                let Some(role) = &mut self.b2b else { return };
-                if roles.gate {
-                    role.b2b.handle_input(now, b2bua::Input::GateDown { gate: peer });
-                }
-                if roles.mediagate {
-                    role.mediagates.link_down(now, peer);
-                    role.verdicts.handle_input(now, verdicts::Input::LinkDown(peer));
-                    if let Some(controller) = &mut self.controller {
-                        controller.handle_input(now, controller::Input::LinkLost(peer));
-                    }
-                }
-            }
-            Class::Control => {
-                if roles.b2b
-                    && let Some(controller) = &mut self.controller
-                {
-                    controller.handle_input(now, controller::Input::B2bDown(peer));
-                }
-                if roles.controller
-                    && let Some(role) = &mut self.b2b
-                {
-                    role.controller_down(now, peer);
-                }
-            }
-            Class::Bulk => {}
-        }
-    }
-
-    fn datagram(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        from: std::net::SocketAddr,
-        bytes: Bytes,
-    ) {
-        if let Some(gateway) = self.beats.gateway(socket) {
-            let Some(beat) = Beats::read(gateway, &bytes) else {
-                self.malformed += 1;
-                return;
-            };
-            if let Some(role) = &mut self.b2b {
-                role.verdicts.handle_input(now, verdicts::Input::Beat(beat));
-            }
-            if let Some(controller) = &mut self.controller {
-                controller.handle_input(now, controller::Input::Beat(beat));
-            }
-        } else if let (Some(gate), Ok(listener)) = (&mut self.gate, u8::try_from(socket.0)) {
-            gate.handle_input(now, gate::Input::Datagram { listener, from, bytes });
-        }
-    }
-
-    fn refused(&mut self, now: Instant, socket: SocketId) {
-        let Some(gateway) = self.beats.gateway(socket) else { return };
-        if let Some(role) = &mut self.b2b {
-            role.verdicts.handle_input(now, verdicts::Input::Refused(gateway));
-        }
-        if let Some(controller) = &mut self.controller {
-            controller.handle_input(now, controller::Input::Refused(gateway));
-        }
-    }
-
-    fn bind_failed(&mut self, socket: SocketId, error: driver::BindError) {
-        let listener = self.listeners.iter().find(|one| u32::from(one.id) == socket.0);
-        if let Some(listener) = listener {
-            let reason = format!("listener {}: {error}", listener.advertise);
-            self.outputs.push_back(Output::Stop(StopReason::Failed(reason)));
-        } else {
-            warn!(%error, "no socket to hear a mediagate");
-        }
-    }
-
-    /// Hands a frame to the role that it is for. What no role of ours takes, or comes from a peer whose
-    /// role does not send it, is counted.
-    fn frame(&mut self, now: Instant, peer: NodeId, kind: u16, payload: Bytes) {
-        let roles = self.peers.get(&peer).copied().unwrap_or_default();
-        let taken = match kind {
-            SipIn::KIND if roles.gate => self.sip_in(now, payload),
-            GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
-            SipOut::KIND if roles.b2b => self.sip_out(now, peer, payload),
-            SlotMap::KIND if roles.b2b => self.slot_map(now, peer, &payload),
-            Introduce::KIND | Ask::KIND if roles.b2b => {
-                self.controller_frame(now, peer, kind, &payload)
-            }
-            Here::KIND | Gateways::KIND | Verdict::KIND if roles.controller => {
-                self.verdict_frame(now, peer, kind, &payload)
-            }
-            _ if roles.mediagate => self.mediagate_frame(now, peer, kind, &payload),
-            _ => None,
-        };
-        if taken.is_none() {
-            self.malformed += 1;
-        }
-    }
-
-    fn sip_in(&mut self, now: Instant, payload: Bytes) -> Option<()> {
-        let role = self.b2b.as_mut()?;
-        role.b2b.handle_input(now, b2bua::Input::Sip(SipIn::decode(payload).ok()?));
-        Some(())
-    }
-
-    fn sip_out(&mut self, now: Instant, peer: NodeId, payload: Bytes) -> Option<()> {
-        let gate = self.gate.as_mut()?;
-        let frame = SipOut::decode(payload).ok()?;
-        gate.handle_input(now, gate::Input::Sip { b2b: peer, frame });
-        Some(())
-    }
-
-    fn gate_hello(&mut self, now: Instant, peer: NodeId, payload: &[u8]) -> Option<()> {
-        let role = self.b2b.as_mut()?;
-        let hello: GateHello = driver::codec::decode(payload).ok()?;
-        let listeners = hello.listeners.into_iter().zip(0..=u8::MAX);
-        let listeners =
-            listeners.map(|((transport, advertise), id)| Listener { id, transport, advertise });
-        let up = b2bua::Input::GateUp {
-            gate: peer,
-            boot: Boot(hello.boot),
-            listeners: listeners.collect(),
-        };
-        role.b2b.handle_input(now, up);
-        Some(())
-    }
-
-    fn slot_map(&mut self, now: Instant, peer: NodeId, payload: &[u8]) -> Option<()> {
-        let map: SlotMap = driver::codec::decode(payload).ok()?;
-        self.gate.as_mut()?.handle_input(now, gate::Input::Slots { from: peer, map });
-        Some(())
-    }
-
-    fn controller_frame(
-        &mut self,
-        now: Instant,
-        peer: NodeId,
-        kind: u16,
-        payload: &[u8],
-    ) -> Option<()> {
-        let controller = self.controller.as_mut()?;
-        if kind == Ask::KIND {
-            let ask: Ask = driver::codec::decode(payload).ok()?;
-            controller.handle_input(now, controller::Input::Asked { b2b: peer, ask });
-        } else {
-            let introduce: Introduce = driver::codec::decode(payload).ok()?;
-            self.beats.watch(introduce.gateway, introduce.beat, &mut self.outputs);
-            controller.handle_input(now, controller::Input::Introduced(introduce));
-        }
-        Some(())
-    }
-
-    fn verdict_frame(
-        &mut self,
-        now: Instant,
-        peer: NodeId,
-        kind: u16,
-        payload: &[u8],
-    ) -> Option<()> {
-        let role = self.b2b.as_mut()?;
-        let input = match kind {
-            Here::KIND => {
-                let Here = driver::codec::decode(payload).ok()?;
-                verdicts::Input::Here(peer)
-            }
-            Gateways::KIND => verdicts::Input::Gateways(peer, driver::codec::decode(payload).ok()?),
-            _ => verdicts::Input::Verdict(peer, driver::codec::decode(payload).ok()?),
-        };
-        role.verdicts.handle_input(now, input);
-        Some(())
-    }
-
-    fn mediagate_frame(
-        &mut self,
-        now: Instant,
-        peer: NodeId,
-        kind: u16,
-        payload: &[u8],
-    ) -> Option<()> {
-        let role = self.b2b.as_mut().filter(|role| role.mediagates.knows(peer))?;
-        let notice = crate::frames::notice(kind, payload)?;
-        role.notice(now, peer, notice, &mut self.beats, &mut self.outputs);
-        Some(())
-    }
-
-    /// Carries every output to where it is taken in, until nothing moves any more.
-    fn settle(&mut self, now: Instant) {
-        loop {
-            let mut busy = self.drain_controller(now);
-            if let Some(role) = &mut self.b2b {
-                busy |= role.drain(now, &self.beats, &mut self.outputs);
-            }
-            while let Some(wish) = self.b2b.as_mut().and_then(|role| role.wishes.pop_front()) {
-                busy = true;
-                self.grant(now, wish);
-            }
-            busy |= self.drain_gate(now);
-            if !busy {
-                break;
-            }
-        }
-        let drained = self.b2b.as_ref().is_none_or(|role| role.b2b.is_drained());
-        if self.draining && drained {
-            self.draining = false;
-            self.outputs.push_back(Output::Stop(StopReason::Drained));
-        }
-    }
-
-    fn grant(&mut self, now: Instant, wish: Wish) {
-        match wish {
-            Wish::Sip(message) if message.flow.gate == self.id => {
-                if let Some(gate) = &mut self.gate {
-                    gate.handle_input(now, gate::Input::Sip { b2b: self.id, frame: message });
-                }
-            }
-            Wish::Sip(message) => self.outputs.push_back(Output::Frame {
-                peer: driver::NodeId(message.flow.gate.0),
-                class: Class::Calls,
-                kind: SipOut::KIND,
-                payload: message.encode(),
-            }),
-            Wish::Introduce(introduce) => {
-                if let Some(controller) = &mut self.controller {
-                    controller.handle_input(now, controller::Input::Introduced(introduce));
-                }
-            }
-            Wish::Ask(ask) => {
-                if let Some(controller) = &mut self.controller {
-                    controller.handle_input(now, controller::Input::Asked { b2b: self.id, ask });
-                }
-            }
-        }
-    }
-
-    fn drain_gate(&mut self, now: Instant) -> bool {
-        let mut busy = false;
-        while let Some(output) = self.gate.as_mut().and_then(Gate::poll_output) {
-            busy = true;
-            match output {
-                gate::Output::Datagram { listener, to, bytes } => {
-                    let socket = SocketId(u32::from(listener));
-                    self.outputs.push_back(Output::Datagram { socket, to, bytes });
-                }
-                gate::Output::Sip { b2b, frame } if b2b == self.id => {
-                    if let Some(role) = &mut self.b2b {
-                        role.b2b.handle_input(now, b2bua::Input::Sip(frame));
-                    }
-                }
-                gate::Output::Sip { b2b, frame } => self.outputs.push_back(Output::Frame {
-                    peer: driver::NodeId(b2b.0),
-                    class: Class::Calls,
-                    kind: SipIn::KIND,
-                    payload: frame.encode(),
-                }),
-            }
-        }
-        busy
-    }
-
-    fn drain_controller(&mut self, now: Instant) -> bool {
-        let mut busy = false;
-        while let Some(output) = self.controller.as_mut().and_then(Controller::poll_output) {
-            busy = true;
-            match output {
-                controller::Output::Hear { gateway, .. } => {
-                    self.beats.ask(gateway, &mut self.outputs);
-                }
-                controller::Output::Verdict { b2b, verdict } => {
-                    let input = verdicts::Input::Verdict(self.id, verdict);
-                    self.tell_b2b(now, b2b, input, &verdict);
-                }
-                controller::Output::Publish { b2b, gateways } => {
-                    let input = verdicts::Input::Gateways(self.id, gateways.clone());
-                    self.tell_b2b(now, b2b, input, &gateways);
-                }
-                controller::Output::Here { b2b } => {
-                    self.tell_b2b(now, b2b, verdicts::Input::Here(self.id), &Here);
-                }
-            }
-        }
-        busy
-    }
-
-    fn tell_b2b<F: Frame>(&mut self, now: Instant, b2b: NodeId, input: verdicts::Input, frame: &F) {
-        if b2b != self.id {
-            self.outputs.push_back(send(driver::NodeId(b2b.0), Class::Control, frame));
-        } else if let Some(role) = &mut self.b2b {
-            role.verdicts.handle_input(now, input);
-        }
-    }
-
     fn drain_calls(&mut self, now: Instant) {
         info!("no new calls from now on; ends when the last call has ended");
         self.draining = true;
@@ -474,11 +146,8 @@ impl Node for Rm {
             Input::BindFailed { socket, error } => self.bind_failed(socket, error),
             Input::Datagram { socket, from, bytes } => self.datagram(now, socket, from, bytes),
             Input::Refused { socket } => self.refused(now, socket),
-            Input::LinkUp { peer, class, .. } => self.link_up(now, NodeId(peer.0), class),
-            Input::LinkDown { peer, class } => {
-                warn!(peer = peer.0, ?class, "link is down");
-                self.link_down(now, NodeId(peer.0), class);
-            }
+            Input::LinkUp { peer, class, .. } => self.link(now, NodeId(peer.0), class, true),
+            Input::LinkDown { peer, class } => self.link(now, NodeId(peer.0), class, false),
             Input::Frame { peer, kind, payload, .. } => {
                 self.frame(now, NodeId(peer.0), kind, payload);
             }
@@ -534,6 +203,23 @@ impl Node for Rm {
         }
         if let Some(controller) = &self.controller {
             figures::detector("controller", &controller.counters(), out);
+        }
+    }
+
+    fn unready(&self) -> Option<&'static str> {
+        if self.draining {
+            return Some("draining");
+        }
+        if !self.is_open() {
+            return Some("a listener is not open");
+        }
+        let role = self.b2b.as_ref()?;
+        if !role.mediagates.is_any_there() {
+            Some("no mediagate is there")
+        } else if role.b2b.figures().gates == 0 {
+            Some("no gate is there")
+        } else {
+            None
         }
     }
 }

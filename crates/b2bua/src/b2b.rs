@@ -33,6 +33,8 @@ pub struct B2b {
 pub struct Figures {
     /// Calls that have not ended.
     pub calls: usize,
+    /// Gates that can be reached.
+    pub gates: usize,
     /// Ended calls whose late messages are still answered.
     pub tombstones: usize,
     /// Addresses of record with a binding.
@@ -172,6 +174,7 @@ impl B2b {
     pub fn figures(&self) -> Figures {
         Figures {
             calls: self.core.live,
+            gates: self.core.gates.len(),
             tombstones: self.calls.len() - self.core.live,
             aors: self.registrar.len(),
             moves_in_flight: self.core.pacer.in_flight(),

@@ -1,10 +1,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use failover::controller::Here;
 use failover::slots::Reign;
 
 use super::*;
 use crate::config::{ListenerConfig, Peer, Roles};
+use crate::frames::Frame;
 
 const GATE: NodeId = NodeId(1);
 const B2B: NodeId = NodeId(2);

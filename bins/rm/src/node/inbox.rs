@@ -1,0 +1,170 @@
+//! What comes in: frames and datagrams, to the role that each is for.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use b2bua::frame::{SipIn, SipOut};
+use b2bua::{Listener, gate};
+use bytes::Bytes;
+use driver::{Output, SocketId, StopReason};
+use failover::controller::{self, Ask, Gateways, Here, Introduce, Verdict};
+use failover::{Boot, NodeId, SlotMap, verdicts};
+use tracing::warn;
+
+use super::Rm;
+use crate::beats::Beats;
+use crate::frames::{Frame, GateHello};
+
+impl Rm {
+    pub(super) fn datagram(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        from: SocketAddr,
+        bytes: Bytes,
+    ) {
+        if let Some(gateway) = self.beats.gateway(socket) {
+            let Some(beat) = Beats::read(gateway, &bytes) else {
+                self.malformed += 1;
+                return;
+            };
+            if let Some(role) = &mut self.b2b {
+                role.verdicts.handle_input(now, verdicts::Input::Beat(beat));
+            }
+            if let Some(controller) = &mut self.controller {
+                controller.handle_input(now, controller::Input::Beat(beat));
+            }
+        } else if let (Some(gate), Ok(listener)) = (&mut self.gate, u8::try_from(socket.0)) {
+            gate.handle_input(now, gate::Input::Datagram { listener, from, bytes });
+        }
+    }
+
+    pub(super) fn refused(&mut self, now: Instant, socket: SocketId) {
+        let Some(gateway) = self.beats.gateway(socket) else { return };
+        if let Some(role) = &mut self.b2b {
+            role.verdicts.handle_input(now, verdicts::Input::Refused(gateway));
+        }
+        if let Some(controller) = &mut self.controller {
+            controller.handle_input(now, controller::Input::Refused(gateway));
+        }
+    }
+
+    pub(super) fn bind_failed(&mut self, socket: SocketId, error: driver::BindError) {
+        let place = usize::try_from(socket.0).ok();
+        if let Some(local) = place.and_then(|place| self.locals.get(place)) {
+            let reason = format!("cannot listen for SIP on {local}: {error}");
+            self.outputs.push_back(Output::Stop(StopReason::Failed(reason)));
+        } else {
+            warn!(%error, "no socket to hear a mediagate");
+        }
+    }
+
+    /// Hands a frame to the role that it is for. What no role of ours takes, or comes from a peer whose
+    /// role does not send it, is counted.
+    pub(super) fn frame(&mut self, now: Instant, peer: NodeId, kind: u16, payload: Bytes) {
+        let roles = self.peers.get(&peer).copied().unwrap_or_default();
+        let taken = match kind {
+            SipIn::KIND if roles.gate => self.sip_in(now, payload),
+            GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
+            SipOut::KIND if roles.b2b => self.sip_out(now, peer, payload),
+            SlotMap::KIND if roles.b2b => self.slot_map(now, peer, &payload),
+            Introduce::KIND | Ask::KIND if roles.b2b => {
+                self.controller_frame(now, peer, kind, &payload)
+            }
+            Here::KIND | Gateways::KIND | Verdict::KIND if roles.controller => {
+                self.verdict_frame(now, peer, kind, &payload)
+            }
+            _ if roles.mediagate => self.mediagate_frame(now, peer, kind, &payload),
+            _ => None,
+        };
+        if taken.is_none() {
+            self.malformed += 1;
+        }
+    }
+
+    fn sip_in(&mut self, now: Instant, payload: Bytes) -> Option<()> {
+        let role = self.b2b.as_mut()?;
+        role.b2b.handle_input(now, b2bua::Input::Sip(SipIn::decode(payload).ok()?));
+        Some(())
+    }
+
+    fn sip_out(&mut self, now: Instant, peer: NodeId, payload: Bytes) -> Option<()> {
+        let gate = self.gate.as_mut()?;
+        let frame = SipOut::decode(payload).ok()?;
+        gate.handle_input(now, gate::Input::Sip { b2b: peer, frame });
+        Some(())
+    }
+
+    fn gate_hello(&mut self, now: Instant, peer: NodeId, payload: &[u8]) -> Option<()> {
+        let role = self.b2b.as_mut()?;
+        let hello: GateHello = driver::codec::decode(payload).ok()?;
+        let listeners = hello.listeners.into_iter().zip(0..=u8::MAX);
+        let listeners =
+            listeners.map(|((transport, advertise), id)| Listener { id, transport, advertise });
+        let up = b2bua::Input::GateUp {
+            gate: peer,
+            boot: Boot(hello.boot),
+            listeners: listeners.collect(),
+        };
+        role.b2b.handle_input(now, up);
+        Some(())
+    }
+
+    fn slot_map(&mut self, now: Instant, peer: NodeId, payload: &[u8]) -> Option<()> {
+        let map: SlotMap = driver::codec::decode(payload).ok()?;
+        self.gate.as_mut()?.handle_input(now, gate::Input::Slots { from: peer, map });
+        Some(())
+    }
+
+    fn controller_frame(
+        &mut self,
+        now: Instant,
+        peer: NodeId,
+        kind: u16,
+        payload: &[u8],
+    ) -> Option<()> {
+        let controller = self.controller.as_mut()?;
+        if kind == Ask::KIND {
+            let ask: Ask = driver::codec::decode(payload).ok()?;
+            controller.handle_input(now, controller::Input::Asked { b2b: peer, ask });
+        } else {
+            let introduce: Introduce = driver::codec::decode(payload).ok()?;
+            self.beats.watch(introduce.gateway, introduce.beat, &mut self.outputs);
+            controller.handle_input(now, controller::Input::Introduced(introduce));
+        }
+        Some(())
+    }
+
+    fn verdict_frame(
+        &mut self,
+        now: Instant,
+        peer: NodeId,
+        kind: u16,
+        payload: &[u8],
+    ) -> Option<()> {
+        let role = self.b2b.as_mut()?;
+        let input = match kind {
+            Here::KIND => {
+                let Here = driver::codec::decode(payload).ok()?;
+                verdicts::Input::Here(peer)
+            }
+            Gateways::KIND => verdicts::Input::Gateways(peer, driver::codec::decode(payload).ok()?),
+            _ => verdicts::Input::Verdict(peer, driver::codec::decode(payload).ok()?),
+        };
+        role.verdicts.handle_input(now, input);
+        Some(())
+    }
+
+    fn mediagate_frame(
+        &mut self,
+        now: Instant,
+        peer: NodeId,
+        kind: u16,
+        payload: &[u8],
+    ) -> Option<()> {
+        let role = self.b2b.as_mut().filter(|role| role.mediagates.knows(peer))?;
+        let notice = crate::frames::notice(kind, payload)?;
+        role.notice(now, peer, notice, &mut self.beats, &mut self.outputs);
+        Some(())
+    }
+}
