@@ -80,8 +80,6 @@ pub struct Verdict {
 pub enum Input {
     /// A b2b introduced a gateway, or the configuration did.
     Introduced(Introduce),
-    /// The gateway is no longer of interest.
-    Forgotten(NodeId),
     /// A worker of a gateway spoke.
     Beat(Beat),
     /// The host of a gateway answered that nobody listens where the beats come from.
@@ -167,10 +165,6 @@ impl Controller {
     pub fn handle_input(&mut self, now: Instant, input: Input) {
         match input {
             Input::Introduced(introduce) => self.introduce(now, introduce),
-            Input::Forgotten(gateway) => {
-                self.profiles.remove(&gateway);
-                self.detector.handle_input(now, detector::Input::Unwatch(gateway));
-            }
             Input::Beat(beat) => self.detector.handle_input(now, detector::Input::Beat(beat)),
             Input::Refused(id) => self.detector.handle_input(now, detector::Input::Refused(id)),
             Input::LinkLost(id) => self.detector.handle_input(now, detector::Input::LinkDown(id)),

@@ -35,8 +35,6 @@ pub struct Config {
 pub enum Input {
     /// Hear this gateway from now on. Beats of others are ignored.
     Watch(NodeId),
-    /// Forget this gateway.
-    Unwatch(NodeId),
     /// A worker of a gateway spoke.
     Beat(Beat),
     /// The host of a gateway answered that nobody listens where the beats come from.
@@ -113,9 +111,6 @@ impl Detector {
     pub fn handle_input(&mut self, now: Instant, input: Input) {
         match input {
             Input::Watch(id) => self.watch(now, id),
-            Input::Unwatch(id) => {
-                self.gateways.remove(&id);
-            }
             Input::Beat(beat) => self.handle_beat(now, beat),
             Input::Refused(id) => self.handle_refused(now, id),
             Input::LinkUp(id, boot) => {

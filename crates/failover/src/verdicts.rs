@@ -16,8 +16,6 @@ use crate::{Boot, NodeId};
 pub enum Input {
     /// Hear this gateway from now on: its beat address is known.
     Watch(NodeId),
-    /// Forget this gateway.
-    Unwatch(NodeId),
     /// A worker of a gateway spoke.
     Beat(Beat),
     /// The host of a gateway answered that nobody listens where the beats come from.
@@ -102,10 +100,6 @@ impl Verdicts {
     pub fn handle_input(&mut self, now: Instant, input: Input) {
         match input {
             Input::Watch(id) => self.detector.handle_input(now, detector::Input::Watch(id)),
-            Input::Unwatch(id) => {
-                self.pending.remove(&id);
-                self.detector.handle_input(now, detector::Input::Unwatch(id));
-            }
             Input::Beat(beat) => self.detector.handle_input(now, detector::Input::Beat(beat)),
             Input::Refused(id) => self.detector.handle_input(now, detector::Input::Refused(id)),
             Input::LinkUp(id, boot) => {

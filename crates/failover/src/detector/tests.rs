@@ -368,8 +368,7 @@ fn a_boot_that_others_proved_dead_before_it_was_heard_here_stays_dead() {
 
 #[test]
 fn nothing_is_due_while_nobody_is_watched() {
-    let mut run = Run::started(PLAIN, 1, 1);
-    run.input(Input::Unwatch(NodeId(1)));
+    let run = Run::new(PLAIN, 0, 1);
 
     assert_eq!(run.detector.poll_timeout(), None);
 }
