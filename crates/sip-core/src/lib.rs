@@ -4,6 +4,7 @@
 mod check;
 mod defect;
 pub mod dialog;
+pub mod digest;
 mod edit;
 mod fields;
 pub mod framer;
