@@ -5,9 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use sip_core::digest::{
+    AuthenticationInfo, Challenge, Client, Credentials, Password, Server, ServerConfig,
+};
 use sip_core::framer::{Config, Framer, Output};
 use sip_core::sdp::{self, Direction, Sdp, check_answer};
-use sip_core::{DefectKind, Edit, HEAD_LEN_MAX, HEADERS_MAX, Message, Name, Uri, Verdict, Writer};
+use sip_core::{
+    DefectKind, Edit, HEAD_LEN_MAX, HEADERS_MAX, Message, Method, Name, Uri, Verdict, Writer,
+};
 
 /// One datagram: printing is the identity, edits touch what they say, answers
 /// can be made and are right.
@@ -202,4 +207,40 @@ pub(crate) fn description(data: &[u8]) {
         assert_eq!(after.rtcp(), Some((4001, None)));
         assert_eq!(after.connection().and_then(|c| c.ip()), Some(Ipv4Addr::LOCALHOST.into()));
     }
+}
+
+/// A header of digest authentication: a challenge that can be read can be
+/// answered, the answer says what was asked, and no bytes are let in.
+pub(crate) fn digest(data: &[u8]) {
+    let _ = AuthenticationInfo::parse(data);
+    let request = Writer::request(Method::Register, b"sip:example.com")
+        .header(Name::VIA, "SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1")
+        .header(Name::FROM, "<sip:ann@example.com>;tag=1")
+        .header(Name::TO, "<sip:ann@example.com>")
+        .header(Name::CALL_ID, "1")
+        .header(Name::CSEQ, "1 REGISTER")
+        .header(Name::AUTHORIZATION, data)
+        .finish();
+    if let Ok(credentials) = Credentials::parse(data) {
+        let server = Server::new(ServerConfig::new(&credentials.realm), [1; 16]);
+        let password = Password::new("nobody knows it");
+        assert!(server.verify(Duration::MAX, b"", &request, &credentials, &password).is_err());
+    }
+    let refusal = Writer::answer(&request, 401, b"Unauthorized", Some(b"tag"))
+        .header(Name::WWW_AUTHENTICATE, data)
+        .finish();
+    let written = refusal.header(Name::WWW_AUTHENTICATE).unwrap_or_default();
+    let mut client = Client::new("ann \"a\\", Password::new("secret"), 1);
+    if client.handle_challenge(&refusal).is_err() {
+        return;
+    }
+    let challenge = Challenge::parse(written).expect("the client could read it");
+    let lines = client.authorize(&request);
+    let [(name, line)] = &lines[..] else { panic!("one realm asked") };
+    assert_eq!(*name, Name::AUTHORIZATION);
+    let answer = Credentials::parse(line).expect("a client writes what can be read");
+    assert_eq!(&*answer.username, b"ann \"a\\");
+    assert_eq!((answer.realm, answer.nonce), (challenge.realm, challenge.nonce));
+    assert_eq!((answer.opaque, answer.algorithm), (challenge.opaque, challenge.algorithm));
+    assert_eq!(answer.qop.is_some(), challenge.qops.is_some());
 }

@@ -11,6 +11,7 @@ fn every_seed_of_the_fuzz_targets_passes() {
         ("stream", checks::stream),
         ("uri", checks::uri),
         ("sdp", checks::description),
+        ("digest", checks::digest),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
         let seeds = std::fs::read_dir(&folder).expect("the corpus is in the tree");

@@ -83,11 +83,17 @@ proptest! {
     }
 
     #[test]
+    fn any_near_challenge_is_answered_without_harm(data in near(challenges())) {
+        checks::digest(&data);
+    }
+
+    #[test]
     fn any_bytes_are_read_without_harm(data in vec(any::<u8>(), 0..300)) {
         checks::message(&data);
         checks::stream(&data);
         checks::uri(&data);
         checks::description(&data);
+        checks::digest(&data);
     }
 
     #[test]
@@ -150,6 +156,16 @@ fn uris() -> Vec<Vec<u8>> {
         "sips:[2001:db8::1]:5061;maddr=[::1]",
         "tel:+1-201-555-0123;phone-context=example.com",
         "urn:service:sos",
+    ];
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+fn challenges() -> Vec<Vec<u8>> {
+    let texts = [
+        "Digest realm=\"a \\\"b\\\"\", nonce=\"n=\", qop=\"auth,auth-int\", algorithm=SHA-256",
+        "Digest realm=\"r\", nonce=n, opaque=\"\", algorithm=MD5-sess, stale=true",
+        "Digest username=\"u\", realm=\"r\", nonce=\"n\", uri=\"sip:example.com\", \
+         response=\"00\", qop=auth, nc=00000001, cnonce=\"c\"",
     ];
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
