@@ -21,11 +21,15 @@ mod splice;
 pub mod transactions;
 pub mod uri;
 mod via;
+mod views;
 mod writer;
 
 pub use defect::{Defect, DefectKind, ParseError, ParseErrorKind, Verdict};
 pub use edit::Edit;
-pub use fields::{CSeq, Reason, Refresher, Replaces, SessionExpires};
+pub use fields::{
+    CSeq, Diversion, Event, Join, MediaRange, RAck, Reason, ReferTo, Refresher, Replaces,
+    RetryAfter, SessionExpires, SubscriptionState,
+};
 pub use framer::Framer;
 pub use lex::{Elements, unfold, unquote};
 pub use message::{Line, Message};

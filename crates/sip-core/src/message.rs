@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 
 use crate::check;
 use crate::defect::{Defect, DefectKind, ParseError, Verdict};
-use crate::fields::{self, CSeq, Reason, Replaces, SessionExpires};
+use crate::fields::CSeq;
 use crate::index::Span;
 use crate::lex::{self, Elements};
 use crate::name_addr::NameAddr;
@@ -225,48 +225,6 @@ impl Message {
     /// (P-Asserted-Identity, Diversion, Path …), leaving out what is malformed.
     pub fn addresses<'a>(&'a self, name: Name<'a>) -> impl Iterator<Item = NameAddr<'a>> + use<'a> {
         self.elements(name).filter_map(|element| NameAddr::parse(element).ok())
-    }
-
-    /// Returns Max-Forwards.
-    #[must_use]
-    pub fn max_forwards(&self) -> Option<u32> {
-        lex::number(self.header(Name::MAX_FORWARDS)?)
-    }
-
-    /// Returns Expires in seconds; too large a number is as large as fits.
-    #[must_use]
-    pub fn expires(&self) -> Option<u32> {
-        fields::leading_seconds(self.header(Name::EXPIRES)?)
-    }
-
-    /// Returns Retry-After in seconds.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<u32> {
-        fields::leading_seconds(self.header(Name::RETRY_AFTER)?)
-    }
-
-    /// Returns Min-SE in seconds (RFC 4028 §5).
-    #[must_use]
-    pub fn min_se(&self) -> Option<u32> {
-        fields::leading_seconds(self.header(Name::MIN_SE)?)
-    }
-
-    /// Returns Session-Expires, when it can be read.
-    #[must_use]
-    pub fn session_expires(&self) -> Option<SessionExpires> {
-        SessionExpires::parse(self.header(Name::SESSION_EXPIRES)?).ok()
-    }
-
-    /// Returns Replaces, when it can be read. One that is there and cannot be
-    /// read calls for 400 (RFC 3891 §3).
-    #[must_use]
-    pub fn replaces(&self) -> Option<Replaces<'_>> {
-        Replaces::parse(self.header(Name::REPLACES)?).ok()
-    }
-
-    /// Iterates over the reasons of a Reason header (not the reason phrase).
-    pub fn reasons(&self) -> impl Iterator<Item = Reason<'_>> + use<'_> {
-        self.elements(Name::REASON).filter_map(|element| Reason::parse(element).ok())
     }
 
     /// True when a header that lists tokens (Supported, Require, Allow …) lists

@@ -10,4 +10,5 @@ mod properties;
 mod rfc4475;
 mod rfc5118;
 mod sample;
+mod views;
 mod wild;
