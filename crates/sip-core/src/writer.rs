@@ -111,6 +111,10 @@ impl Writer {
         self.header(Name::CONTENT_TYPE, content_type)
     }
 
+    pub(crate) fn body_is_empty(&self) -> bool {
+        self.body.is_empty()
+    }
+
     fn push(&mut self, name: Name<'_>, value: &[u8]) {
         // Written at the end, from the body alone.
         if name == Name::CONTENT_LENGTH {
