@@ -7,6 +7,12 @@ use bytes::Bytes;
 
 use crate::{Message, Method, Name, NameAddr, Scheme, Uri, Writer};
 
+mod exchange;
+mod replacement;
+
+pub use exchange::{Busy, Exchange, Glare};
+pub use replacement::{Phase, Refusal, Replacement, Target};
+
 /// One dialog, early or confirmed.
 ///
 /// Every field is what RFC 3261 §12.1 calls part of a dialog's state. The
