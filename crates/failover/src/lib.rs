@@ -10,6 +10,7 @@ pub mod moves;
 pub mod pacing;
 mod place;
 pub mod record;
+pub mod replica;
 pub mod slots;
 pub mod verdicts;
 

@@ -1,0 +1,581 @@
+//! The owner's side: what its standbys hold, and what waits for them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::peer::{CHECK_PERIOD, Expected, Pace, Peer, Phase, Purpose};
+use super::{Ack, Batch, Change, Item, Key, Refusal, Refused, SLOT_MAX, Sum, VALUE_MAX, weight};
+use crate::slots::SLOTS;
+use crate::{Boot, Epoch, NodeId, Slot};
+
+/// Copies the records of the slots that a node owns to their standbys. See the [module](super).
+///
+/// `T` is what may have to wait for a barrier: a message, a call's detail. Per slot it comes out in the
+/// order in which it went in, and no later than [`BARRIER_MAX`](super::BARRIER_MAX).
+#[derive(Clone, Debug)]
+pub struct Replicator<T> {
+    boot: Boot,
+    slots: Vec<Copied>,
+    peers: BTreeMap<NodeId, Peer>,
+    waiting: BTreeMap<Slot, VecDeque<Waiting<T>>>,
+    counters: Counters,
+    outputs: VecDeque<Output<T>>,
+}
+
+/// What the replicator asks of its owner, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<T> {
+    /// Waits no longer: send it.
+    Pass(T),
+    /// Send this frame to the standby, on a link that keeps the order.
+    Copy {
+        /// The standby.
+        peer: NodeId,
+        /// The frame.
+        batch: Batch,
+    },
+    /// Tell [`Replicator::provide`] all records of this slot, before any further change.
+    Whole {
+        /// The slot.
+        slot: Slot,
+    },
+    /// The standby has a whole copy of these slots.
+    Synced {
+        /// The standby.
+        peer: NodeId,
+        /// In ascending order.
+        slots: Vec<Slot>,
+    },
+    /// The standby no longer has a whole copy of these slots, or no longer follows their changes.
+    Unsynced {
+        /// The standby.
+        peer: NodeId,
+        /// In ascending order.
+        slots: Vec<Slot>,
+    },
+    /// The standby was slow: all its slots are unprotected and nothing waits for it.
+    Late {
+        /// The standby.
+        peer: NodeId,
+    },
+    /// The standby keeps up again.
+    Caught {
+        /// The standby.
+        peer: NodeId,
+    },
+    /// The standby will not have a slot.
+    Refused {
+        /// The standby.
+        peer: NodeId,
+        /// The slot.
+        slot: Slot,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames sent.
+    pub batches: u64,
+    /// Changes and records sent.
+    pub items: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Slots sent as a whole.
+    pub copies: u64,
+    /// Times that a standby did not acknowledge in time.
+    pub late: u64,
+    /// Times that a stream was given up because the standby took too little.
+    pub stalled: u64,
+    /// Times that a standby missed items.
+    pub broken: u64,
+    /// Acknowledgements of what was never sent.
+    pub lies: u64,
+    /// Slots of which a standby held something else than the owner.
+    pub differed: u64,
+    /// Slots that a standby refused.
+    pub refused: u64,
+    /// Values too long to be copied, and slots too large.
+    pub too_long: u64,
+    /// Acknowledgements of a stream that is over.
+    pub stale_acks: u64,
+}
+
+/// Some of the slots have no standby that holds a whole copy; nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("slot {0} is not synced")]
+pub struct NotSyncedError(pub Slot);
+
+/// One slot, as this node copies it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copied {
+    standby: Option<NodeId>,
+    epoch: Epoch,
+    progress: Progress,
+    /// The number of the item with which its content begins in the stream.
+    begun: u64,
+    /// The number of its newest barrier in the stream.
+    barrier: u64,
+}
+
+/// How far the copy of a slot is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    /// Nothing of it is sent.
+    #[default]
+    None,
+    /// Its content is sent, and each change since; the standby must confirm this item.
+    Sent { end: u64 },
+    /// The standby has a whole copy.
+    Done,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting<T> {
+    after: u64,
+    what: T,
+}
+
+impl<T> Replicator<T> {
+    /// Returns the replicator of a node that copies nothing yet. `boot` must be higher in each life of
+    /// the node.
+    pub fn new(boot: Boot) -> Self {
+        Self {
+            boot,
+            slots: vec![Copied::default(); SLOTS],
+            peers: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            counters: Counters::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// This node owns `slots` at `epoch`, and `standby` is to have their copies.
+    pub fn standby(&mut self, now: Instant, slots: &[Slot], standby: Option<NodeId>, epoch: Epoch) {
+        for &slot in slots {
+            let copied = self.slots[usize::from(slot.0)];
+            if (copied.standby, copied.epoch) == (standby, epoch) {
+                continue;
+            }
+            let had_some = copied.progress != Progress::None;
+            if let Some(peer) = self.forget(slot)
+                && copied.standby != standby
+                && had_some
+            {
+                peer.say(Item::Leave { slot });
+            }
+            self.unprotect(slot);
+            let fresh = Copied { standby, epoch, ..Copied::default() };
+            self.slots[usize::from(slot.0)] = fresh;
+            if let Some(id) = standby {
+                let boot = self.boot;
+                let peer = self.peers.entry(id).or_insert_with(|| Peer::new(boot, now));
+                peer.queued.insert(slot);
+            }
+        }
+        self.ask_for_content();
+    }
+
+    /// This node no longer owns `slots`: what waits is dropped, and nothing more is said about them.
+    pub fn lose(&mut self, slots: &[Slot]) {
+        for &slot in slots {
+            self.waiting.remove(&slot);
+            self.forget(slot);
+            self.slots[usize::from(slot.0)] = Copied::default();
+        }
+    }
+
+    /// The link to a peer came up: a new stream begins.
+    pub fn peer_up(&mut self, now: Instant, id: NodeId) {
+        let boot = self.boot;
+        self.peers.entry(id).or_insert_with(|| Peer::new(boot, now));
+        self.end_stream(now, id, Phase::Streaming);
+        self.begin(id);
+        self.ask_for_content();
+    }
+
+    /// The link to a peer ended, and the stream with it.
+    pub fn peer_down(&mut self, now: Instant, id: NodeId) {
+        self.end_stream(now, id, Phase::Down);
+    }
+
+    /// A record has changed.
+    pub fn change(&mut self, now: Instant, change: Change) {
+        let Change { slot, key, mut value, mut barrier } = change;
+        let copied = &mut self.slots[usize::from(slot.0)];
+        if copied.progress == Progress::None {
+            return;
+        }
+        let Some(peer) = copied.standby.and_then(|id| self.peers.get_mut(&id)) else { return };
+        if value.as_ref().is_some_and(|value| VALUE_MAX < value.len()) {
+            // An old record would be worse than none.
+            self.counters.too_long += 1;
+            (value, barrier) = (None, false);
+        }
+        if barrier {
+            copied.barrier = peer.say_barrier(now, slot, key, value);
+        } else {
+            peer.say_later(now, slot, key, value);
+        }
+    }
+
+    /// Sends `what` of `slot`: now, or once the standby holds the slot's newest barrier.
+    pub fn send(&mut self, slot: Slot, what: T) {
+        let after = self.slots[usize::from(slot.0)].barrier;
+        let waits = self.protector(slot).is_some_and(|peer| peer.acked < after);
+        if waits || self.waiting.contains_key(&slot) {
+            self.waiting.entry(slot).or_default().push_back(Waiting { after, what });
+        } else {
+            self.outputs.push_back(Output::Pass(what));
+        }
+    }
+
+    /// Answers [`Output::Whole`] with all records of the slot. What was not asked for is ignored.
+    pub fn provide(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        records: impl IntoIterator<Item = (Key, Bytes)>,
+    ) {
+        let copied = &mut self.slots[usize::from(slot.0)];
+        let Some(peer) = copied.standby.and_then(|id| self.peers.get_mut(&id)) else { return };
+        let Some((_, purpose)) = peer.asked.take_if(|asked| asked.0 == slot) else { return };
+        let mut fit = Vec::new();
+        let (mut sum, mut len) = (Sum::default(), 0);
+        for (key, value) in records {
+            if VALUE_MAX < value.len() {
+                self.counters.too_long += 1;
+                continue;
+            }
+            sum.add(&key, &value);
+            len += weight(&key, Some(&value));
+            fit.push((key, value));
+        }
+        let number = match purpose {
+            Purpose::Check => {
+                peer.say_now();
+                peer.say(Item::Check { slot, sum })
+            }
+            Purpose::Copy if SLOT_MAX < len => {
+                self.counters.too_long += 1;
+                peer.failed.insert(slot);
+                peer.retry_later(now);
+                self.ask_for_content();
+                return;
+            }
+            Purpose::Copy => {
+                self.counters.copies += 1;
+                copied.begun = peer.say(Item::Begin { slot, epoch: copied.epoch });
+                for (key, value) in fit {
+                    peer.say(Item::Record { slot, key, value: Some(value) });
+                }
+                let end = peer.say(Item::End { slot, sum });
+                copied.progress = Progress::Sent { end };
+                end
+            }
+        };
+        peer.sums.push_back(Expected { number, slot, sum });
+        self.ask_for_content();
+    }
+
+    /// Asks the standby of `slots` to take them, behind everything that was said about them.
+    ///
+    /// # Errors
+    /// When one of them is not synced.
+    pub fn hand_over(&mut self, slots: &[Slot]) -> Result<(), NotSyncedError> {
+        let mut takers: BTreeMap<NodeId, Vec<Slot>> = BTreeMap::new();
+        for &slot in slots {
+            let Copied { standby, progress, .. } = self.slots[usize::from(slot.0)];
+            let taker =
+                standby.filter(|_| progress == Progress::Done).ok_or(NotSyncedError(slot))?;
+            takers.entry(taker).or_default().push(slot);
+        }
+        for (id, slots) in takers {
+            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            peer.say_now();
+            peer.say(Item::HandOver { slots });
+        }
+        Ok(())
+    }
+
+    /// Takes in what a standby acknowledges.
+    pub fn ack(&mut self, now: Instant, from: NodeId, ack: &Ack) {
+        let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.stream() == ack.stream)
+        else {
+            self.counters.stale_acks += 1;
+            return;
+        };
+        let (phase, is_true) = (peer.phase, peer.acknowledged(now, ack.taken));
+        match phase {
+            Phase::Down | Phase::Resting => self.counters.stale_acks += 1,
+            Phase::Stalled => {
+                if is_true && peer.is_idle() {
+                    self.peer_up(now, from);
+                }
+            }
+            Phase::Streaming if !is_true => {
+                self.counters.lies += 1;
+                self.end_stream(now, from, Phase::Resting);
+            }
+            Phase::Streaming if ack.broken => {
+                self.counters.broken += 1;
+                self.end_stream(now, from, Phase::Resting);
+            }
+            Phase::Streaming => {
+                self.refused(from, ack);
+                self.confirm(now, from, ack);
+                self.release(from);
+                self.ask_for_content();
+            }
+        }
+    }
+
+    /// Ends a turn: what was said goes to the standbys, in one frame each.
+    pub fn flush(&mut self, now: Instant) {
+        let mut choked = Vec::new();
+        for (&id, peer) in &mut self.peers {
+            if peer.phase != Phase::Streaming {
+                continue;
+            }
+            if peer.is_choked() {
+                choked.push(id);
+                continue;
+            }
+            while let Some(batch) = peer.batch() {
+                self.counters.batches += 1;
+                for item in &batch.items {
+                    if let Item::Record { value, .. } = item {
+                        self.counters.items += 1;
+                        self.counters.bytes += value.as_ref().map_or(0, |value| value.len() as u64);
+                    }
+                }
+                self.outputs.push_back(Output::Copy { peer: id, batch });
+            }
+        }
+        for id in choked {
+            self.counters.stalled += 1;
+            self.end_stream(now, id, Phase::Stalled);
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let mut late = Vec::new();
+        let mut again = Vec::new();
+        for (&id, peer) in &mut self.peers {
+            match peer.handle_timeout(now) {
+                None => {}
+                Some(Pace::Late) => late.push(id),
+                Some(Pace::Caught) => self.outputs.push_back(Output::Caught { peer: id }),
+            }
+            if peer.retry_at.is_some_and(|at| at <= now) {
+                peer.retry_at = None;
+                if peer.phase == Phase::Resting {
+                    again.push(id);
+                } else {
+                    let failed = std::mem::take(&mut peer.failed);
+                    peer.queued.extend(failed);
+                }
+            }
+        }
+        for id in late {
+            self.counters.late += 1;
+            self.outputs.push_back(Output::Late { peer: id });
+            self.release(id);
+        }
+        for id in again {
+            self.peer_up(now, id);
+        }
+        self.check(now);
+        self.ask_for_content();
+        self.flush(now);
+    }
+
+    /// Returns the next thing to do, `None` when nothing is left.
+    pub fn poll_output(&mut self) -> Option<Output<T>> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.peers.values().filter_map(Peer::poll_timeout).min()
+    }
+
+    /// Returns whether the death of this node would lose nothing of `slot` that a barrier covers.
+    pub fn is_protected(&self, slot: Slot) -> bool {
+        self.protector(slot).is_some()
+    }
+
+    /// Returns what happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Returns how many things wait for a standby.
+    pub fn waiting(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
+    }
+
+    /// Returns the standby for which what is sent of `slot` waits.
+    fn protector(&self, slot: Slot) -> Option<&Peer> {
+        let copied = self.slots[usize::from(slot.0)];
+        let peer = self.peers.get(&copied.standby?)?;
+        (copied.progress == Progress::Done && peer.late_until.is_none()).then_some(peer)
+    }
+
+    /// Lets everything of `slot` pass.
+    fn unprotect(&mut self, slot: Slot) {
+        for waiting in self.waiting.remove(&slot).unwrap_or_default() {
+            self.outputs.push_back(Output::Pass(waiting.what));
+        }
+    }
+
+    /// Lets pass what waits for the standby `id` no longer.
+    fn release(&mut self, id: NodeId) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let late = peer.late_until.is_some();
+        for (slot, queue) in &mut self.waiting {
+            if self.slots[usize::from(slot.0)].standby != Some(id) {
+                continue;
+            }
+            while queue.front().is_some_and(|one| late || one.after <= peer.acked) {
+                self.outputs.extend(queue.pop_front().map(|one| Output::Pass(one.what)));
+            }
+        }
+        self.waiting.retain(|_, queue| !queue.is_empty());
+    }
+
+    /// Asks for nothing of `slot` and says nothing about it any more; returns its standby.
+    fn forget(&mut self, slot: Slot) -> Option<&mut Peer> {
+        let id = self.slots[usize::from(slot.0)].standby?;
+        let peer = self.peers.get_mut(&id)?;
+        peer.forget(slot);
+        Some(peer)
+    }
+
+    /// Ends the stream to `id`, if there is one: its slots are unprotected.
+    fn end_stream(&mut self, now: Instant, id: NodeId, phase: Phase) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.clear(now, phase);
+        let mut unsynced = Vec::new();
+        for slot in (0..=u8::MAX).map(Slot) {
+            let copied = &mut self.slots[usize::from(slot.0)];
+            if copied.standby != Some(id) {
+                continue;
+            }
+            if copied.progress == Progress::Done {
+                unsynced.push(slot);
+            }
+            *copied = Copied { standby: Some(id), epoch: copied.epoch, ..Copied::default() };
+            self.unprotect(slot);
+        }
+        if !unsynced.is_empty() {
+            self.outputs.push_back(Output::Unsynced { peer: id, slots: unsynced });
+        }
+    }
+
+    /// Queues every slot of the standby `id` for its new stream.
+    fn begin(&mut self, id: NodeId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let slots = (0..=u8::MAX).map(Slot);
+        let its = slots.filter(|slot| self.slots[usize::from(slot.0)].standby == Some(id));
+        peer.queued = its.collect();
+    }
+
+    /// Asks for the content of the next slot of every standby that has room.
+    fn ask_for_content(&mut self) {
+        for peer in self.peers.values_mut() {
+            if peer.phase == Phase::Streaming
+                && peer.asked.is_none()
+                && peer.has_room()
+                && let Some(slot) = peer.queued.pop_first()
+            {
+                peer.asked = Some((slot, Purpose::Copy));
+                self.outputs.push_back(Output::Whole { slot });
+            }
+        }
+    }
+
+    /// Asks for the content of one slot of every standby, to compare it.
+    fn check(&mut self, now: Instant) {
+        for (&id, peer) in &mut self.peers {
+            if peer.phase != Phase::Streaming || now < peer.check_at {
+                continue;
+            }
+            peer.check_at = now + CHECK_PERIOD;
+            if peer.asked.is_some() || peer.late_until.is_some() || !peer.has_room() {
+                continue;
+            }
+            let slots = (0..=u8::MAX).map(|offset| peer.check_next.wrapping_add(offset));
+            let synced = |slot: &u8| {
+                let copied = self.slots[usize::from(*slot)];
+                copied.standby == Some(id) && copied.progress == Progress::Done
+            };
+            let Some(slot) = slots.into_iter().find(synced) else { continue };
+            peer.check_next = slot.wrapping_add(1);
+            peer.asked = Some((Slot(slot), Purpose::Check));
+            self.outputs.push_back(Output::Whole { slot: Slot(slot) });
+        }
+    }
+
+    /// Takes in which slots the standby will not have.
+    fn refused(&mut self, from: NodeId, ack: &Ack) {
+        for &Refused { slot, item, refusal } in &ack.refused {
+            let copied = &mut self.slots[usize::from(slot.0)];
+            let is_over = copied.progress == Progress::None || item < copied.begun;
+            if copied.standby != Some(from) || is_over {
+                continue;
+            }
+            let was_synced = copied.progress == Progress::Done;
+            copied.progress = Progress::None;
+            self.counters.refused += 1;
+            self.outputs.push_back(Output::Refused { peer: from, slot, refusal });
+            if was_synced {
+                self.outputs.push_back(Output::Unsynced { peer: from, slots: vec![slot] });
+            }
+            self.forget(slot);
+            self.unprotect(slot);
+        }
+    }
+
+    /// Compares what the standby says that it holds with what it must.
+    fn confirm(&mut self, now: Instant, from: NodeId, ack: &Ack) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let (mut synced, mut unsynced) = (Vec::new(), Vec::new());
+        while let Some(&Expected { number, slot, sum }) = peer.sums.front()
+            && number <= peer.acked
+        {
+            peer.sums.pop_front();
+            let copied = &mut self.slots[usize::from(slot.0)];
+            if ack.held.contains(&(slot, sum)) {
+                if copied.progress == (Progress::Sent { end: number }) {
+                    copied.progress = Progress::Done;
+                    synced.push(slot);
+                }
+                continue;
+            }
+            self.counters.differed += 1;
+            if copied.progress == Progress::Done {
+                unsynced.push(slot);
+            }
+            copied.progress = Progress::None;
+            peer.forget(slot);
+            peer.failed.insert(slot);
+            peer.retry_later(now);
+        }
+        if peer.queued.is_empty() && peer.failed.is_empty() && peer.sums.is_empty() {
+            peer.forgive();
+        }
+        if !synced.is_empty() {
+            self.outputs.push_back(Output::Synced { peer: from, slots: synced });
+        }
+        unsynced.iter().for_each(|&slot| self.unprotect(slot));
+        if !unsynced.is_empty() {
+            self.outputs.push_back(Output::Unsynced { peer: from, slots: unsynced });
+        }
+    }
+}

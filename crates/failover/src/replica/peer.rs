@@ -1,0 +1,329 @@
+//! One stream, as the owner sees it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::{BARRIER_MAX, Batch, Item, Key, StreamId, Sum, weight};
+use crate::{Boot, Slot};
+
+/// A standby, and the stream to it.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) phase: Phase,
+    id: StreamId,
+    /// The number of the last item said, of the last one sent, and of the last one acknowledged.
+    said: u64,
+    sent: u64,
+    pub(super) acked: u64,
+    /// Said and not sent.
+    pending: Vec<Item>,
+    /// What is said and not acknowledged, in bytes: up to which item, and how much.
+    flights: VecDeque<(u64, usize)>,
+    in_flight: usize,
+    /// Barriers that are not acknowledged, and since when.
+    barriers: VecDeque<(u64, Instant)>,
+    /// Changes that can wait for a later one of the same record.
+    later: BTreeMap<(Slot, Key), Option<Bytes>>,
+    later_len: usize,
+    later_at: Option<Instant>,
+    /// Slots whose content is still to be sent.
+    pub(super) queued: BTreeSet<Slot>,
+    /// The slot whose content was asked for, and whether only to check it.
+    pub(super) asked: Option<(Slot, Purpose)>,
+    /// Sums that the standby has not confirmed.
+    pub(super) sums: VecDeque<Expected>,
+    /// It was slow: nothing waits for it before this time.
+    pub(super) late_until: Option<Instant>,
+    /// Slots that failed, to be sent again.
+    pub(super) failed: BTreeSet<Slot>,
+    pub(super) retry_at: Option<Instant>,
+    retry: Duration,
+    pub(super) check_at: Instant,
+    /// The slot after the one checked last.
+    pub(super) check_next: u8,
+}
+
+/// Whether there is a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// There is no link.
+    Down,
+    /// There is.
+    Streaming,
+    /// The standby takes too little: it gets nothing until it has taken what was sent.
+    Stalled,
+    /// The standby was wrong: it gets nothing until `retry_at`.
+    Resting,
+}
+
+/// Why the content of a slot was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Copy,
+    Check,
+}
+
+/// What the standby must say that it holds of `slot` when it has taken in item `number`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    pub(super) number: u64,
+    pub(super) slot: Slot,
+    pub(super) sum: Sum,
+}
+
+impl Peer {
+    pub(super) fn new(boot: Boot, now: Instant) -> Self {
+        Self {
+            phase: Phase::Down,
+            id: StreamId { boot, number: 0 },
+            said: 0,
+            sent: 0,
+            acked: 0,
+            pending: Vec::new(),
+            flights: VecDeque::new(),
+            in_flight: 0,
+            barriers: VecDeque::new(),
+            later: BTreeMap::new(),
+            later_len: 0,
+            later_at: None,
+            queued: BTreeSet::new(),
+            asked: None,
+            sums: VecDeque::new(),
+            late_until: None,
+            failed: BTreeSet::new(),
+            retry_at: None,
+            retry: RETRY_MIN,
+            check_at: now + CHECK_PERIOD,
+            check_next: 0,
+        }
+    }
+
+    /// Forgets the stream; what is said from now on is of another one, if the phase lets it.
+    pub(super) fn clear(&mut self, now: Instant, phase: Phase) {
+        let (retry, check_next) = (self.retry, self.check_next);
+        let id = StreamId { boot: self.id.boot, number: self.id.number.saturating_add(1) };
+        // A stalled standby is heard until it has taken what was sent.
+        let (id, sent, acked) = match phase {
+            Phase::Stalled => (self.id, self.sent, self.acked),
+            Phase::Down | Phase::Streaming | Phase::Resting => (id, 0, 0),
+        };
+        *self = Self { phase, id, sent, acked, retry, check_next, ..Self::new(id.boot, now) };
+        if phase == Phase::Resting {
+            self.retry_later(now);
+        }
+    }
+
+    /// Returns when to try again, later each time.
+    pub(super) fn retry_later(&mut self, now: Instant) {
+        if self.retry_at.is_none() {
+            self.retry_at = Some(now + self.retry);
+            self.retry = RETRY_MAX.min(2 * self.retry);
+        }
+    }
+
+    /// The standby has a whole copy of everything.
+    pub(super) fn forgive(&mut self) {
+        self.retry = RETRY_MIN;
+    }
+
+    pub(super) fn stream(&self) -> StreamId {
+        self.id
+    }
+
+    /// Says `item`; returns its number.
+    pub(super) fn say(&mut self, item: Item) -> u64 {
+        self.said += 1;
+        let len = match &item {
+            Item::Record { key, value, .. } => weight(key, value.as_ref()),
+            Item::HandOver { slots } => 16 + slots.len(),
+            Item::Begin { .. } | Item::End { .. } | Item::Check { .. } | Item::Leave { .. } => 16,
+        };
+        self.in_flight += len;
+        match self.flights.back_mut() {
+            // One entry for about as much as is acknowledged at once.
+            Some((last, bytes)) if self.sent < *last && *bytes + len <= BATCH_MAX => {
+                *last = self.said;
+                *bytes += len;
+            }
+            _ => self.flights.push_back((self.said, len)),
+        }
+        self.pending.push(item);
+        self.said
+    }
+
+    /// Says what must be there before what is sent from now on; returns its number.
+    pub(super) fn say_barrier(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        key: Key,
+        value: Option<Bytes>,
+    ) -> u64 {
+        let key_of_slot = (slot, key);
+        if let Some(older) = self.later.remove(&key_of_slot) {
+            self.later_len -= weight(&key_of_slot.1, older.as_ref());
+        }
+        let (slot, key) = key_of_slot;
+        let number = self.say(Item::Record { slot, key, value });
+        self.barriers.push_back((number, now));
+        number
+    }
+
+    /// Says a change soon, or the next one of the same record in its place.
+    pub(super) fn say_later(&mut self, now: Instant, slot: Slot, key: Key, value: Option<Bytes>) {
+        self.later_len += weight(&key, value.as_ref());
+        let key = (slot, key);
+        if let Some(older) = self.later.get(&key) {
+            self.later_len -= weight(&key.1, older.as_ref());
+        }
+        self.later.insert(key, value);
+        self.later_at.get_or_insert(now + LATER);
+        if BATCH_MAX <= self.later_len {
+            self.say_now();
+        }
+    }
+
+    /// Says everything that was to be said later.
+    pub(super) fn say_now(&mut self) {
+        self.later_at = None;
+        self.later_len = 0;
+        for ((slot, key), value) in std::mem::take(&mut self.later) {
+            self.say(Item::Record { slot, key, value });
+        }
+    }
+
+    /// Asks for nothing of `slot`, expects nothing of it and says nothing of it later.
+    pub(super) fn forget(&mut self, slot: Slot) {
+        self.queued.remove(&slot);
+        self.failed.remove(&slot);
+        self.asked.take_if(|asked| asked.0 == slot);
+        self.sums.retain(|expected| expected.slot != slot);
+        self.later.retain(|(of, key), value| {
+            let keep = *of != slot;
+            self.later_len -= if keep { 0 } else { weight(key, value.as_ref()) };
+            keep
+        });
+    }
+
+    /// Returns the next batch of what was said; `None` when all is sent.
+    pub(super) fn batch(&mut self) -> Option<Batch> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let mut len = 0;
+        let fits = self.pending.iter().take_while(|item| {
+            let fits = len < BATCH_MAX;
+            if let Item::Record { key, value, .. } = item {
+                len += weight(key, value.as_ref());
+            }
+            fits
+        });
+        let count = fits.count();
+        let rest = self.pending.split_off(count);
+        let items = std::mem::replace(&mut self.pending, rest);
+        let first = self.sent + 1;
+        self.sent += items.len() as u64;
+        Some(Batch { stream: self.id, first, items })
+    }
+
+    /// Takes in an acknowledgement of everything up to `taken`; returns false when that was never sent.
+    pub(super) fn acknowledged(&mut self, now: Instant, taken: u64) -> bool {
+        if self.sent < taken {
+            return false;
+        }
+        self.acked = self.acked.max(taken);
+        while let Some(&(last, len)) = self.flights.front()
+            && last <= self.acked
+        {
+            self.in_flight -= len;
+            self.flights.pop_front();
+        }
+        let mut was_late = false;
+        while let Some(&(number, at)) = self.barriers.front()
+            && number <= self.acked
+        {
+            was_late |= at + BARRIER_MAX < now;
+            self.barriers.pop_front();
+        }
+        if was_late && self.late_until.is_some() {
+            self.late_until = Some(now + LATE_FOR);
+        }
+        true
+    }
+
+    /// Whether everything that was sent is acknowledged.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent == self.acked
+    }
+
+    /// Whether the content of another slot may be sent.
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight <= WINDOW
+    }
+
+    /// Whether it takes in so little that the stream is better begun anew.
+    pub(super) fn is_choked(&self) -> bool {
+        IN_FLIGHT_MAX < self.in_flight
+    }
+
+    /// Whether a barrier has waited as long as one may.
+    pub(super) fn has_waited(&self, now: Instant) -> bool {
+        self.barriers.front().is_some_and(|&(_, at)| at + BARRIER_MAX <= now)
+    }
+
+    /// Does what is due of the stream's own; returns whether the standby has become late or keeps up
+    /// again.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Pace> {
+        if self.later_at.is_some_and(|at| at <= now) {
+            self.say_now();
+        }
+        match self.late_until {
+            None if self.has_waited(now) => {
+                self.late_until = Some(now + LATE_FOR);
+                Some(Pace::Late)
+            }
+            Some(until) if until <= now && self.has_waited(now) => {
+                self.late_until = Some(now + LATE_FOR);
+                None
+            }
+            Some(until) if until <= now => {
+                self.late_until = None;
+                Some(Pace::Caught)
+            }
+            None | Some(_) => None,
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let barrier = match self.late_until {
+            Some(until) => Some(until),
+            None => self.barriers.front().map(|&(_, at)| at + BARRIER_MAX),
+        };
+        let check = (self.phase == Phase::Streaming).then_some(self.check_at);
+        [barrier, self.later_at, self.retry_at, check].into_iter().flatten().min()
+    }
+}
+
+/// How a standby keeps up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    Late,
+    Caught,
+}
+
+/// How long a change that nothing waits for may wait for the next one.
+const LATER: Duration = Duration::from_millis(50);
+/// How long nothing waits for a standby after it was late.
+const LATE_FOR: Duration = Duration::from_secs(1);
+/// How often one slot is checked.
+pub(super) const CHECK_PERIOD: Duration = Duration::from_secs(1);
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(64);
+/// The content of the next slot is sent when no more than this is on its way, in bytes.
+const WINDOW: usize = 256 << 10;
+/// With more than this on its way, in bytes, a stream is given up.
+const IN_FLIGHT_MAX: usize = 6 << 20;
+/// A batch is sent once it has this many bytes.
+const BATCH_MAX: usize = 256 << 10;

@@ -1,0 +1,337 @@
+//! The standby's side: the copies that a node holds for others.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::{
+    Ack, Batch, HELD_MAX, Item, Key, Refusal, Refused, SLOT_MAX, StreamId, Sum, VALUE_MAX, weight,
+};
+use crate::slots::SLOTS;
+use crate::{Epoch, NodeId, Slot};
+
+/// Holds the copies of other nodes' slots. See the [module](super).
+#[derive(Clone, Debug)]
+pub struct Replica {
+    kinds: Vec<u16>,
+    sources: BTreeMap<NodeId, Source>,
+    slots: Vec<SlotCopy>,
+    len: usize,
+    counters: ReplicaCounters,
+    outputs: VecDeque<ReplicaOutput>,
+}
+
+/// What a replica tells its node, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplicaOutput {
+    /// The bindings of an address of record, as its owner has them now: to be read here, not written.
+    Copied {
+        /// The slot of the address.
+        slot: Slot,
+        /// The address.
+        key: Key,
+        /// Its bindings; `None` when there are none.
+        value: Option<Bytes>,
+    },
+    /// The owner gives these slots away; everything it has to say about them was said.
+    HandOver {
+        /// The owner.
+        from: NodeId,
+        /// The slots of which a whole copy is here, in ascending order.
+        slots: Vec<Slot>,
+    },
+}
+
+/// What is here of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// No owner has ever sent it.
+    Nothing,
+    /// A part, or what an earlier stream left.
+    Part,
+    /// All that the owner had, as far as the stream came.
+    Whole,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaCounters {
+    /// Batches of a stream, or of a part of it, that was taken in before.
+    pub replayed: u64,
+    /// Batches before which others were missing.
+    pub broken: u64,
+    /// Slots of an older epoch than is known here.
+    pub older_epochs: u64,
+    /// Slots refused for another reason.
+    pub refused: u64,
+    /// Slots that were not what their owner said.
+    pub differed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    stream: StreamId,
+    taken: u64,
+    broken: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct SlotCopy {
+    /// Nothing of a lower epoch is taken.
+    epoch: Epoch,
+    /// Whose records these are.
+    from: Option<(NodeId, StreamId)>,
+    whole: bool,
+    records: BTreeMap<Key, Bytes>,
+    /// What a new stream has brought so far; the older records stay until it is complete.
+    filling: Option<BTreeMap<Key, Bytes>>,
+    len: usize,
+}
+
+impl Replica {
+    /// Returns the replica of a node that holds nothing, and can read values of these kinds.
+    pub fn new(kinds: impl IntoIterator<Item = u16>) -> Self {
+        Self {
+            kinds: kinds.into_iter().collect(),
+            sources: BTreeMap::new(),
+            slots: vec![SlotCopy::default(); SLOTS],
+            len: 0,
+            counters: ReplicaCounters::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what an owner sent; returns what to answer, if anything.
+    pub fn copy(&mut self, from: NodeId, batch: Batch) -> Option<Ack> {
+        let stream = batch.stream;
+        if self.sources.get(&from).is_none_or(|source| source.stream < stream) {
+            self.begin(from, stream);
+        }
+        let source = self.sources.get_mut(&from)?;
+        if stream < source.stream {
+            self.counters.replayed += 1;
+            return None;
+        }
+        let mut ack =
+            Ack { stream, taken: source.taken, broken: false, held: vec![], refused: vec![] };
+        let last = batch.first.saturating_add(batch.items.len() as u64).saturating_sub(1);
+        if last <= source.taken {
+            self.counters.replayed += 1;
+            return Some(ack);
+        }
+        if batch.first != source.taken + 1 || source.broken {
+            source.broken = true;
+            self.counters.broken += 1;
+            ack.broken = true;
+            return Some(ack);
+        }
+        source.taken = last;
+        for item in batch.items {
+            ack.taken += 1;
+            self.item((from, stream), item, &mut ack);
+        }
+        Some(ack)
+    }
+
+    /// Gives away everything that is here of `slots`, whose owner this node is from now on, at `epoch`:
+    /// copies of this epoch or an older one are refused.
+    pub fn take(&mut self, slots: &[Slot], epoch: Epoch) -> Vec<(Slot, Key, Bytes)> {
+        let mut taken = Vec::new();
+        for &slot in slots {
+            let copy = std::mem::take(&mut self.slots[usize::from(slot.0)]);
+            self.len -= copy.len;
+            let floor = copy.epoch.max(Epoch(epoch.0.saturating_add(1)));
+            self.slots[usize::from(slot.0)].epoch = floor;
+            let mut records = copy.records;
+            records.extend(copy.filling.into_iter().flatten());
+            taken.extend(records.into_iter().map(|(key, value)| (slot, key, value)));
+        }
+        taken
+    }
+
+    /// Returns the next thing to tell the node, `None` when nothing is left.
+    pub fn poll_output(&mut self) -> Option<ReplicaOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns what is here of `slot`.
+    pub fn held(&self, slot: Slot) -> Held {
+        let copy = &self.slots[usize::from(slot.0)];
+        match copy.from {
+            _ if copy.whole => Held::Whole,
+            None => Held::Nothing,
+            Some(_) => Held::Part,
+        }
+    }
+
+    /// Returns the records that are here of `slot`, by key; not those of a copy that is still coming.
+    pub fn records(&self, slot: Slot) -> impl Iterator<Item = (&Key, &Bytes)> {
+        self.slots[usize::from(slot.0)].records.iter()
+    }
+
+    /// Returns how many bytes are held, roughly.
+    pub fn held_len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns what happened so far.
+    pub fn counters(&self) -> ReplicaCounters {
+        self.counters
+    }
+
+    /// What came in an earlier stream of `from` may be out of date from now on.
+    fn begin(&mut self, from: NodeId, stream: StreamId) {
+        self.sources.insert(from, Source { stream, taken: 0, broken: false });
+        for copy in &mut self.slots {
+            if copy.from.is_some_and(|(node, _)| node == from) {
+                copy.whole = false;
+            }
+        }
+    }
+
+    fn item(&mut self, source: (NodeId, StreamId), item: Item, ack: &mut Ack) {
+        match item {
+            Item::Begin { slot, epoch } => {
+                let copy = &mut self.slots[usize::from(slot.0)];
+                let other = copy.from.is_some_and(|(node, _)| node != source.0);
+                if epoch < copy.epoch || (epoch == copy.epoch && other) {
+                    self.counters.older_epochs += 1;
+                    let refusal = Refusal::OlderEpoch(copy.epoch);
+                    ack.refused.push(Refused { slot, item: ack.taken, refusal });
+                    return;
+                }
+                copy.epoch = epoch;
+                copy.from = Some(source);
+                copy.whole = false;
+                let abandoned = copy.filling.replace(BTreeMap::new()).unwrap_or_default();
+                let len: usize = abandoned.iter().map(|(key, one)| weight(key, Some(one))).sum();
+                copy.len -= len;
+                self.len -= len;
+            }
+            Item::Record { slot, key, value } => self.record(source, slot, key, value, ack),
+            Item::End { slot, sum } => self.end(source, slot, sum, ack),
+            Item::Check { slot, sum } => {
+                let copy = &mut self.slots[usize::from(slot.0)];
+                if copy.from == Some(source) {
+                    let held = sum_of(&copy.records);
+                    copy.whole &= held == sum;
+                    self.counters.differed += u64::from(held != sum);
+                    ack.held.push((slot, held));
+                }
+            }
+            Item::Leave { slot } => {
+                if self.slots[usize::from(slot.0)].from == Some(source) {
+                    self.drop_slot(slot);
+                }
+            }
+            Item::HandOver { mut slots } => {
+                slots.retain(|slot| {
+                    let copy = &self.slots[usize::from(slot.0)];
+                    copy.from == Some(source) && copy.whole
+                });
+                self.outputs.push_back(ReplicaOutput::HandOver { from: source.0, slots });
+            }
+        }
+    }
+
+    fn record(
+        &mut self,
+        source: (NodeId, StreamId),
+        slot: Slot,
+        key: Key,
+        value: Option<Bytes>,
+        ack: &mut Ack,
+    ) {
+        let copy = &mut self.slots[usize::from(slot.0)];
+        let refusal = if copy.from == Some(source) {
+            let copy_len = copy.len;
+            value.as_ref().and_then(|value| self.refusal(value, copy_len))
+        } else {
+            Some(Refusal::NotBegun)
+        };
+        if let Some(refusal) = refusal {
+            let said = |refused: &Refused| (refused.slot, refused.refusal) == (slot, refusal);
+            if !ack.refused.iter().any(said) {
+                self.counters.refused += 1;
+                ack.refused.push(Refused { slot, item: ack.taken, refusal });
+            }
+            if refusal != Refusal::NotBegun {
+                self.drop_slot(slot);
+            }
+            return;
+        }
+        let copy = &mut self.slots[usize::from(slot.0)];
+        let shown = copy.filling.is_none() && matches!(key, Key::Aor(_));
+        let records = copy.filling.as_mut().unwrap_or(&mut copy.records);
+        let older = match value.clone() {
+            Some(value) => {
+                let len = weight(&key, Some(&value));
+                copy.len += len;
+                self.len += len;
+                records.insert(key.clone(), value)
+            }
+            None => records.remove(&key),
+        };
+        if let Some(older) = older {
+            let len = weight(&key, Some(&older));
+            copy.len -= len;
+            self.len -= len;
+        }
+        if shown {
+            self.outputs.push_back(ReplicaOutput::Copied { slot, key, value });
+        }
+    }
+
+    /// Returns why `value` is not taken, if so.
+    fn refusal(&self, value: &Bytes, copy_len: usize) -> Option<Refusal> {
+        let kind = match value[..] {
+            [high, low, ..] => u16::from_be_bytes([high, low]),
+            [] | [_] => 0,
+        };
+        if !self.kinds.contains(&kind) {
+            return Some(Refusal::Kind(kind));
+        }
+        let full =
+            VALUE_MAX < value.len() || 2 * SLOT_MAX < copy_len || HELD_MAX < self.len + value.len();
+        full.then_some(Refusal::Full)
+    }
+
+    /// A slot is complete: it takes the place of what was here before, if it is what the owner said.
+    fn end(&mut self, source: (NodeId, StreamId), slot: Slot, sum: Sum, ack: &mut Ack) {
+        let copy = &mut self.slots[usize::from(slot.0)];
+        if copy.from != Some(source) {
+            return;
+        }
+        let Some(fresh) = copy.filling.take() else { return };
+        let held = sum_of(&fresh);
+        ack.held.push((slot, held));
+        self.counters.differed += u64::from(held != sum);
+        copy.whole = held == sum;
+        let before = std::mem::replace(&mut copy.records, fresh);
+        let len: usize = before.iter().map(|(key, value)| weight(key, Some(value))).sum();
+        copy.len -= len;
+        self.len -= len;
+        let gone = before.into_keys().filter(|key| !copy.records.contains_key(key));
+        let gone = gone.map(|key| (key, None));
+        let here = copy.records.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
+        let aors = gone.chain(here).filter(|(key, _)| matches!(key, Key::Aor(_)));
+        let copied = aors.map(|(key, value)| ReplicaOutput::Copied { slot, key, value });
+        self.outputs.extend(copied);
+    }
+
+    /// Forgets what is here of `slot`, but for its epoch.
+    fn drop_slot(&mut self, slot: Slot) {
+        let copy = &mut self.slots[usize::from(slot.0)];
+        self.len -= copy.len;
+        let copy = std::mem::replace(copy, SlotCopy { epoch: copy.epoch, ..SlotCopy::default() });
+        let aors = copy.records.into_keys().filter(|key| matches!(key, Key::Aor(_)));
+        let gone = aors.map(|key| ReplicaOutput::Copied { slot, key, value: None });
+        self.outputs.extend(gone);
+    }
+}
+
+fn sum_of(records: &BTreeMap<Key, Bytes>) -> Sum {
+    let mut sum = Sum::default();
+    records.iter().for_each(|(key, value)| sum.add(key, value));
+    sum
+}
