@@ -1,0 +1,266 @@
+//! Tenants, their profiles, and the limits at each of them.
+
+use std::collections::BTreeMap;
+
+use crate::{SegmentId, spread_key};
+
+/// Who may carry how many calls: tenants within tenants, with IVR profiles as leaves.
+///
+/// A call counts at its profile and at every tenant above it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    nodes: Box<[Node]>,
+    parents: Box<[Option<NodeId>]>,
+    keys: Box<[u64]>,
+    by_name: BTreeMap<String, NodeId>,
+}
+
+/// One tenant or profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name, unique in the tree.
+    pub name: String,
+    /// The name of the tenant it belongs to; none at the top.
+    pub parent: Option<String>,
+    /// Whether it is a tenant or a leaf.
+    pub kind: Kind,
+    /// How many calls it may carry.
+    pub limits: Limits,
+    /// Shares fixed by hand instead of divided; they must add up to the highest limit of calls.
+    pub manual: BTreeMap<SegmentId, u32>,
+}
+
+/// What stands at a node of the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A tenant, which may have tenants and profiles below it.
+    #[default]
+    Tenant,
+    /// An IVR profile: a leaf.
+    Profile,
+}
+
+/// How many calls one node may carry over all segments. `None` checks nothing here, zero refuses
+/// everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Calls at a time, both ways together; calls within it have burst level 1.
+    pub calls: Option<u32>,
+    /// Where burst levels 2 and 3 end. Each must be at least the one before; a call is refused only
+    /// above the last one set.
+    pub burst: [Option<u32>; 2],
+    /// Calls at a time that came in.
+    pub inbound: Option<u32>,
+    /// Calls at a time that went out.
+    pub outbound: Option<u32>,
+    /// New calls a second.
+    pub per_second: Option<u32>,
+    /// Whether calls above a limit are only told about.
+    pub soft: bool,
+}
+
+/// A node by its place in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub(crate) u32);
+
+/// Why nodes make no tree. The configuration is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TreeError {
+    /// Two nodes have this name.
+    #[error("two tenants or profiles are named {0:?}")]
+    Duplicate(String),
+    /// A parent is not there.
+    #[error("{node:?} belongs to {parent:?}, which does not exist")]
+    UnknownParent {
+        /// The node.
+        node: String,
+        /// The parent it names.
+        parent: String,
+    },
+    /// A profile has something below it.
+    #[error("{node:?} belongs to {parent:?}, which is a profile")]
+    BelowProfile {
+        /// The node.
+        node: String,
+        /// The profile it names.
+        parent: String,
+    },
+    /// This node is its own ancestor.
+    #[error("{0:?} is its own ancestor")]
+    Cycle(String),
+    /// This node has more than [`DEPTH_MAX`] ancestors.
+    #[error("{0:?} lies too deep")]
+    TooDeep(String),
+    /// There are more than [`NODES_MAX`] nodes.
+    #[error("there are too many tenants and profiles")]
+    TooMany,
+    /// A burst level of this node lies below the one before, or has none before.
+    #[error("the burst levels of {0:?} do not rise")]
+    Burst(String),
+    /// The manual shares of this node do not add up to its limit.
+    #[error("the manual shares of {node:?} add up to {sum}, not to its limit")]
+    ManualSum {
+        /// The node.
+        node: String,
+        /// What its shares add up to.
+        sum: u64,
+    },
+}
+
+/// How many ancestors a node may have.
+pub const DEPTH_MAX: usize = 32;
+
+/// How many nodes a tree may have.
+pub const NODES_MAX: usize = 1 << 22;
+
+impl Tree {
+    /// Checks `nodes` and links them; they keep their order, and a parent may come after its children.
+    pub fn new(nodes: Vec<Node>) -> Result<Self, TreeError> {
+        if NODES_MAX < nodes.len() {
+            return Err(TreeError::TooMany);
+        }
+        let mut by_name = BTreeMap::new();
+        for (id, node) in ids().zip(&nodes) {
+            if by_name.insert(node.name.clone(), id).is_some() {
+                return Err(TreeError::Duplicate(node.name.clone()));
+            }
+            node.check()?;
+        }
+        let mut parents = Vec::with_capacity(nodes.len());
+        for node in &nodes {
+            parents.push(parent_of(node, &nodes, &by_name)?);
+        }
+        let keys = nodes.iter().map(|node| spread_key(&node.name)).collect();
+        let tree = Self { nodes: nodes.into(), parents: parents.into(), keys, by_name };
+        tree.check_depths()?;
+        Ok(tree)
+    }
+
+    /// Returns how many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Tells whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Returns the nodes in the order given to [`Tree::new`].
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        ids().zip(&self.nodes)
+    }
+
+    /// Returns a node.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a larger tree.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// Returns the node of this name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Returns the tenant that a node belongs to.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a larger tree.
+    pub fn parent(&self, id: NodeId) -> Option<NodeId> {
+        self.parents[id.index()]
+    }
+
+    /// Returns a node and everything above it, from below.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a larger tree.
+    pub fn path(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
+        std::iter::successors(Some(id), |&id| self.parent(id))
+    }
+
+    /// Returns the key of a node for [`Method::Spread`](crate::Method::Spread).
+    pub(crate) fn key(&self, id: NodeId) -> u64 {
+        self.keys[id.index()]
+    }
+
+    fn check_depths(&self) -> Result<(), TreeError> {
+        for (id, node) in self.iter() {
+            if self.path(id).nth(DEPTH_MAX + 1).is_none() {
+                continue;
+            }
+            // More steps than there are nodes end on a cycle.
+            return Err(match self.path(id).nth(self.len()) {
+                Some(looped) => TreeError::Cycle(self.node(looped).name.clone()),
+                None => TreeError::TooDeep(node.name.clone()),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    fn check(&self) -> Result<(), TreeError> {
+        let levels = self.limits.levels();
+        let mut before = Some(0);
+        for level in levels {
+            match (before, level) {
+                (_, None) => before = None,
+                (Some(lower), Some(level)) if lower <= level => before = Some(level),
+                (Some(_) | None, Some(_)) => return Err(TreeError::Burst(self.name.clone())),
+            }
+        }
+        let sum: u64 = self.manual.values().copied().map(u64::from).sum();
+        if !self.manual.is_empty() && self.limits.hard().map(u64::from) != Some(sum) {
+            return Err(TreeError::ManualSum { node: self.name.clone(), sum });
+        }
+        Ok(())
+    }
+}
+
+impl Limits {
+    /// Returns where the burst levels 1, 2 and 3 end.
+    pub fn levels(&self) -> [Option<u32>; 3] {
+        [self.calls, self.burst[0], self.burst[1]]
+    }
+
+    /// Returns the limit above which a call is refused: the last level that is set.
+    pub fn hard(&self) -> Option<u32> {
+        self.burst[1].or(self.burst[0]).or(self.calls)
+    }
+}
+
+impl NodeId {
+    /// Returns the place in the list given to [`Tree::new`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+fn ids() -> impl Iterator<Item = NodeId> {
+    (0..).map(NodeId)
+}
+
+fn parent_of(
+    node: &Node,
+    nodes: &[Node],
+    by_name: &BTreeMap<String, NodeId>,
+) -> Result<Option<NodeId>, TreeError> {
+    let Some(parent) = &node.parent else { return Ok(None) };
+    let (node, parent) = (node.name.clone(), parent.clone());
+    let Some(&id) = by_name.get(&parent) else {
+        return Err(TreeError::UnknownParent { node, parent });
+    };
+    match nodes[id.index()].kind {
+        Kind::Tenant => Ok(Some(id)),
+        Kind::Profile => Err(TreeError::BelowProfile { node, parent }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
