@@ -16,6 +16,7 @@ mod name_addr;
 mod names;
 mod params;
 mod parse;
+pub mod refer;
 pub mod reliable;
 pub mod sdp;
 mod splice;
