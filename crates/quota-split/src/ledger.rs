@@ -1,0 +1,610 @@
+//! Counts calls at their profile and every tenant above it, and says no.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use siphasher::sip::SipHasher13;
+
+use crate::{NodeId, Tree};
+
+/// The calls of one segment, counted at every node they touch.
+///
+/// A call counts at its profile and at every tenant above, everywhere or nowhere, once, until
+/// [`release`](Self::release). What this segment may carry at a node is its *share*; it is zero
+/// until [`set_share`](Self::set_share), and endless where the tree sets no limit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ledger {
+    nodes: Vec<State>,
+    extras: Vec<Extra>,
+    limits: Vec<[Option<u32>; 3]>,
+    elsewhere: Vec<[Option<u32>; 3]>,
+    calls: Vec<Option<Call>>,
+    free: Vec<u32>,
+    places: Places,
+    started_at: Instant,
+    underflows: u64,
+}
+
+/// A call by a number that its owner gives it and to no other call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// A live call and where it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// Its number.
+    pub id: CallId,
+    /// Its profile, or its tenant when it has none.
+    pub node: NodeId,
+    /// Which way it goes.
+    pub direction: Direction,
+}
+
+/// Which way a call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// It came in from a gateway.
+    Inbound,
+    /// It goes out to one.
+    Outbound,
+}
+
+/// What is counted at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Counter {
+    /// Calls both ways.
+    Calls,
+    /// Calls that came in.
+    Inbound,
+    /// Calls that go out.
+    Outbound,
+}
+
+/// How a call was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The highest burst level that it reached at a node: 1, 2 or 3. Belongs on its record.
+    pub level: u8,
+    /// The first node whose soft limit it passes.
+    pub over: Option<NodeId>,
+    /// Whether it had been let in before; then it was not counted again.
+    pub again: bool,
+}
+
+/// Why a call was refused. Nothing was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node {}: {what} of this segment is {share} of {limit}, used {used} here", .node.0)]
+pub struct Refusal {
+    /// The node that is full.
+    pub node: NodeId,
+    /// What is full there.
+    pub what: Full,
+    /// The limit over all segments.
+    pub limit: u32,
+    /// The part of it that this segment has.
+    pub share: u32,
+    /// How much of its part this segment uses.
+    pub used: u32,
+    /// How much the others were last known to use.
+    pub elsewhere: Option<u32>,
+}
+
+/// What stopped a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Full {
+    /// Calls at a time.
+    Counter(Counter),
+    /// New calls a second.
+    PerSecond,
+}
+
+/// One counter as an operator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The limit over all segments.
+    pub limit: Option<u32>,
+    /// The part of it that this segment has.
+    pub share: Option<u32>,
+    /// How many calls count here now.
+    pub used: u32,
+    /// How many the others were last known to have.
+    pub elsewhere: Option<u32>,
+}
+
+/// A counter that an audit set right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// Where it is.
+    pub node: NodeId,
+    /// Which one.
+    pub counter: Counter,
+    /// What it said.
+    pub was: u32,
+    /// What the live calls say.
+    pub is: u32,
+}
+
+/// What every call touches, small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    parent: u32,
+    /// The place of what few nodes have.
+    extra: u32,
+    cells: [Cell; 3],
+    peak: u32,
+    refused: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Cell {
+    /// `ENDLESS` without a limit.
+    share: u32,
+    used: u32,
+}
+
+/// What few nodes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Extra {
+    soft: bool,
+    /// Where burst levels 1 and 2 end on this segment.
+    levels: [u32; 2],
+    rate: Option<Rate>,
+}
+
+/// A window of one second that the first call after the last one opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Rate {
+    limit: u32,
+    share: u32,
+    opened: Duration,
+    count: u32,
+}
+
+/// Where a call stands in `Ledger::calls`; never iterated, and no part of what a ledger is.
+#[derive(Clone, Debug)]
+struct Places(HashMap<CallId, u32, Key>);
+
+#[derive(Clone, Copy, Debug)]
+struct Key(u64);
+
+const NONE: u32 = u32::MAX;
+
+/// No segment can carry so many calls: a call needs more than a byte.
+const ENDLESS: u32 = u32::MAX;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Ledger {
+    /// Starts with no call and no share of any limit. `seed` keys the look-up of calls.
+    pub fn new(tree: &Tree, seed: u64, now: Instant) -> Self {
+        let mut ledger = Self {
+            nodes: Vec::with_capacity(tree.len()),
+            extras: Vec::new(),
+            limits: Vec::with_capacity(tree.len()),
+            elsewhere: vec![[None; 3]; tree.len()],
+            calls: Vec::new(),
+            free: Vec::new(),
+            places: Places(HashMap::with_hasher(Key(seed))),
+            started_at: now,
+            underflows: 0,
+        };
+        for (id, node) in tree.iter() {
+            let limits = [node.limits.hard(), node.limits.inbound, node.limits.outbound];
+            let cell = |limit: Option<u32>| Cell { share: limit.map_or(ENDLESS, |_| 0), used: 0 };
+            let rate = node.limits.per_second;
+            let rate = rate.map(|limit| Rate { limit, share: 0, opened: Duration::ZERO, count: 0 });
+            let levels = [0, 1].map(|level| node.limits.burst[level].map_or(ENDLESS, |_| 0));
+            let plain = !node.limits.soft && levels == [ENDLESS; 2] && rate.is_none();
+            let extra = if plain { NONE } else { narrow(ledger.extras.len()) };
+            if !plain {
+                ledger.extras.push(Extra { soft: node.limits.soft, levels, rate });
+            }
+            let parent = tree.parent(id).map_or(NONE, |parent| parent.0);
+            ledger.nodes.push(State {
+                parent,
+                extra,
+                cells: limits.map(cell),
+                peak: 0,
+                refused: 0,
+            });
+            ledger.limits.push(limits);
+        }
+        ledger
+    }
+
+    /// Counts a call, or says where it does not fit. An `exempt` call (emergency) is counted
+    /// whatever the limits say. A call that is counted already stays so, once.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the call's node comes from a larger tree.
+    pub fn admit(&mut self, now: Instant, call: Call, exempt: bool) -> Result<Admission, Refusal> {
+        if self.places.0.contains_key(&call.id) {
+            return Ok(Admission { level: 1, over: None, again: true });
+        }
+        let since = now.saturating_duration_since(self.started_at);
+        let admission = match self.check(since, call.node, call.direction) {
+            Ok(admission) => admission,
+            Err(_) if exempt => Admission { level: 1, over: None, again: false },
+            Err(refusal) => {
+                let refused = &mut self.nodes[refusal.node.index()].refused;
+                *refused = refused.saturating_add(1);
+                return Err(refusal);
+            }
+        };
+        self.insert(call);
+        self.count(since, call.node, call.direction);
+        Ok(admission)
+    }
+
+    /// Tells whether a call would fit, without counting it.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the call's node comes from a larger tree.
+    pub fn probe(&self, now: Instant, call: Call) -> Result<Admission, Refusal> {
+        self.check(now.saturating_duration_since(self.started_at), call.node, call.direction)
+    }
+
+    /// Ends a call, whatever ended it; tells whether it was counted until now.
+    pub fn release(&mut self, id: CallId) -> bool {
+        let Some(place) = self.places.0.remove(&id) else { return false };
+        let Some(call) = self.calls[place as usize].take() else { return false };
+        self.free.push(place);
+        let mut at = call.node.0;
+        while at != NONE {
+            let state = &mut self.nodes[at as usize];
+            for counter in [Counter::Calls, call.direction.counter()] {
+                let used = &mut state.cells[counter.index()].used;
+                match used.checked_sub(1) {
+                    Some(less) => *used = less,
+                    None => self.underflows += 1,
+                }
+            }
+            at = state.parent;
+        }
+        true
+    }
+
+    /// Sets what this segment may carry at a node. Does nothing where the tree sets no limit.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `node` comes from a larger tree.
+    pub fn set_share(&mut self, node: NodeId, counter: Counter, share: u32) {
+        if self.limits[node.index()][counter.index()].is_some() {
+            self.nodes[node.index()].cells[counter.index()].share = share.min(ENDLESS - 1);
+        }
+    }
+
+    /// Sets where burst levels 1 and 2 end on this segment, where the tree sets them at all.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `node` comes from a larger tree.
+    pub fn set_levels(&mut self, node: NodeId, levels: [u32; 2]) {
+        if let Some(extra) = self.extra_mut(node) {
+            for (old, new) in extra.levels.iter_mut().zip(levels) {
+                *old = if *old == ENDLESS { ENDLESS } else { new.min(ENDLESS - 1) };
+            }
+        }
+    }
+
+    /// Sets how many new calls a second this segment may take at a node, where the tree limits them.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `node` comes from a larger tree.
+    pub fn set_rate(&mut self, node: NodeId, share: u32) {
+        if let Some(rate) = self.extra_mut(node).and_then(|extra| extra.rate.as_mut()) {
+            rate.share = share;
+        }
+    }
+
+    /// Takes every limit whole: for a segment that shares with nobody.
+    pub fn take_everything(&mut self, tree: &Tree) {
+        for (id, node) in tree.iter() {
+            let limits = node.limits;
+            let whole = [limits.hard(), limits.inbound, limits.outbound];
+            for (counter, limit) in Counter::ALL.into_iter().zip(whole) {
+                self.set_share(id, counter, limit.unwrap_or(0));
+            }
+            self.set_levels(id, [limits.calls, limits.burst[0]].map(|level| level.unwrap_or(0)));
+            self.set_rate(id, limits.per_second.unwrap_or(0));
+        }
+    }
+
+    /// Notes how many calls the other segments have, for refusals and views.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `node` comes from a larger tree.
+    pub fn set_elsewhere(&mut self, node: NodeId, counter: Counter, used: Option<u32>) {
+        self.elsewhere[node.index()][counter.index()] = used;
+    }
+
+    /// Shows one counter.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `node` comes from a larger tree.
+    pub fn view(&self, node: NodeId, counter: Counter) -> View {
+        let cell = self.nodes[node.index()].cells[counter.index()];
+        let limit = self.limits[node.index()][counter.index()];
+        let elsewhere = self.elsewhere[node.index()][counter.index()];
+        View { limit, share: limit.map(|_| cell.share), used: cell.used, elsewhere }
+    }
+
+    /// Returns the most calls that a node had at a time, and how many it refused.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `node` comes from a larger tree.
+    pub fn peak_and_refused(&self, node: NodeId) -> (u32, u32) {
+        let state = &self.nodes[node.index()];
+        (state.peak, state.refused)
+    }
+
+    /// Sets one counter by hand and returns what it was. An [`audit`](Self::audit) does better.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `node` comes from a larger tree.
+    pub fn repair(&mut self, node: NodeId, counter: Counter, used: u32) -> u32 {
+        let cell = &mut self.nodes[node.index()].cells[counter.index()];
+        std::mem::replace(&mut cell.used, used)
+    }
+
+    /// Counts anew from the calls that live, and returns what was wrong. A call given twice counts
+    /// once.
+    ///
+    /// # Panics
+    ///
+    /// Panics when a call's node comes from a larger tree.
+    pub fn audit(&mut self, live: impl IntoIterator<Item = Call>) -> Vec<Drift> {
+        let before: Vec<[u32; 3]> =
+            self.nodes.iter().map(|state| state.cells.map(|cell| cell.used)).collect();
+        for cell in self.nodes.iter_mut().flat_map(|state| &mut state.cells) {
+            cell.used = 0;
+        }
+        self.calls.clear();
+        self.free.clear();
+        self.places.0.clear();
+        for call in live {
+            if !self.places.0.contains_key(&call.id) {
+                self.insert(call);
+                self.count_cells(call.node, call.direction);
+            }
+        }
+        let mut drifts = Vec::new();
+        for (node, was) in (0..).map(NodeId).zip(before) {
+            for counter in Counter::ALL {
+                let (was, is) = (was[counter.index()], self.view(node, counter).used);
+                if was != is {
+                    drifts.push(Drift { node, counter, was, is });
+                }
+            }
+        }
+        drifts
+    }
+
+    /// Returns the ledger of another tree with the same calls, shares and peaks, matched by name.
+    /// A limit that is new starts with no share; a call whose node is gone counts at the nearest
+    /// ancestor that is left.
+    pub fn moved(&self, old: &Tree, new: &Tree) -> Self {
+        let mut moved = Self::new(new, self.places.0.hasher().0, self.started_at);
+        for (id, node) in new.iter() {
+            let Some(from) = old.find(&node.name) else { continue };
+            for counter in Counter::ALL {
+                let view = self.view(from, counter);
+                moved.set_share(id, counter, view.share.unwrap_or(0));
+                moved.set_elsewhere(id, counter, view.elsewhere);
+            }
+            let state = self.nodes[from.index()];
+            (moved.nodes[id.index()].peak, moved.nodes[id.index()].refused) =
+                (state.peak, state.refused);
+            if let Some(extra) = self.extras.get(state.extra as usize) {
+                moved.set_levels(id, extra.levels);
+                moved.set_rate(id, extra.rate.map_or(0, |rate| rate.share));
+            }
+        }
+        let survives = |id: NodeId| old.path(id).find_map(|id| new.find(&old.node(id).name));
+        let calls = self.calls.iter().flatten();
+        moved.audit(calls.filter_map(|call| Some(Call { node: survives(call.node)?, ..*call })));
+        moved
+    }
+
+    /// Returns how many calls are counted.
+    pub fn len(&self) -> usize {
+        self.calls.len() - self.free.len()
+    }
+
+    /// Tells whether no call is counted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns how often a counter would have gone below zero: more than zero after a repair by hand.
+    pub fn underflows(&self) -> u64 {
+        self.underflows
+    }
+
+    fn check(
+        &self,
+        since: Duration,
+        node: NodeId,
+        direction: Direction,
+    ) -> Result<Admission, Refusal> {
+        let mut admission = Admission { level: 1, over: None, again: false };
+        let mut at = node.0;
+        while at != NONE {
+            let state = &self.nodes[at as usize];
+            let extra = self.extras.get(state.extra as usize);
+            if let Some(what) = state.full(extra, since, direction) {
+                if !extra.is_some_and(|extra| extra.soft) {
+                    return Err(self.refusal(NodeId(at), what));
+                }
+                admission.over = admission.over.or(Some(NodeId(at)));
+            }
+            if let Some(extra) = extra {
+                admission.level = admission.level.max(extra.level(state.cells[0].used));
+            }
+            at = state.parent;
+        }
+        Ok(admission)
+    }
+
+    /// Counts a call at its node and everything above, and in the windows of their rates.
+    fn count(&mut self, since: Duration, node: NodeId, direction: Direction) {
+        self.count_cells(node, direction);
+        let mut at = node.0;
+        while at != NONE {
+            let state = &self.nodes[at as usize];
+            let extra = self.extras.get_mut(state.extra as usize);
+            if let Some(rate) = extra.and_then(|extra| extra.rate.as_mut()) {
+                if rate.is_over(since) {
+                    (rate.opened, rate.count) = (since, 0);
+                }
+                rate.count = rate.count.saturating_add(1);
+            }
+            at = state.parent;
+        }
+    }
+
+    fn count_cells(&mut self, node: NodeId, direction: Direction) {
+        let mut at = node.0;
+        while at != NONE {
+            let state = &mut self.nodes[at as usize];
+            for counter in [Counter::Calls, direction.counter()] {
+                let used = &mut state.cells[counter.index()].used;
+                *used = used.saturating_add(1);
+            }
+            state.peak = state.peak.max(state.cells[0].used);
+            at = state.parent;
+        }
+    }
+
+    fn insert(&mut self, call: Call) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.calls.push(None);
+            narrow(self.calls.len() - 1)
+        });
+        self.calls[place as usize] = Some(call);
+        self.places.0.insert(call.id, place);
+    }
+
+    fn refusal(&self, node: NodeId, what: Full) -> Refusal {
+        let state = &self.nodes[node.index()];
+        match what {
+            Full::Counter(counter) => {
+                let View { limit, used, elsewhere, .. } = self.view(node, counter);
+                let share = state.cells[counter.index()].share;
+                Refusal { node, what, limit: limit.unwrap_or(ENDLESS), share, used, elsewhere }
+            }
+            Full::PerSecond => {
+                let rate = self.extras.get(state.extra as usize).and_then(|extra| extra.rate);
+                let (limit, share, used) =
+                    rate.map_or((0, 0, 0), |rate| (rate.limit, rate.share, rate.count));
+                Refusal { node, what, limit, share, used, elsewhere: None }
+            }
+        }
+    }
+
+    fn extra_mut(&mut self, node: NodeId) -> Option<&mut Extra> {
+        self.extras.get_mut(self.nodes[node.index()].extra as usize)
+    }
+}
+
+impl State {
+    /// Returns what stops a call here.
+    fn full(&self, extra: Option<&Extra>, since: Duration, direction: Direction) -> Option<Full> {
+        for counter in [Counter::Calls, direction.counter()] {
+            let cell = self.cells[counter.index()];
+            if cell.share <= cell.used {
+                return Some(Full::Counter(counter));
+            }
+        }
+        let rate = extra?.rate?;
+        let full = if rate.is_over(since) { rate.share == 0 } else { rate.share <= rate.count };
+        full.then_some(Full::PerSecond)
+    }
+}
+
+impl Extra {
+    /// Returns the burst level of one call more.
+    fn level(&self, used: u32) -> u8 {
+        match self.levels {
+            [first, _] if used < first => 1,
+            [_, second] if used < second => 2,
+            [_, _] => 3,
+        }
+    }
+}
+
+impl Rate {
+    fn is_over(&self, since: Duration) -> bool {
+        self.count == 0 || self.opened + SECOND <= since
+    }
+}
+
+impl Direction {
+    /// Returns the counter of this direction alone.
+    pub fn counter(self) -> Counter {
+        match self {
+            Self::Inbound => Counter::Inbound,
+            Self::Outbound => Counter::Outbound,
+        }
+    }
+}
+
+impl Counter {
+    /// All that is counted at a node.
+    pub const ALL: [Self; 3] = [Self::Calls, Self::Inbound, Self::Outbound];
+
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Calls => 0,
+            Self::Inbound => 1,
+            Self::Outbound => 2,
+        }
+    }
+}
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Counter(Counter::Calls) => "the share of calls",
+            Self::Counter(Counter::Inbound) => "the share of inbound calls",
+            Self::Counter(Counter::Outbound) => "the share of outbound calls",
+            Self::PerSecond => "the share of new calls a second",
+        })
+    }
+}
+
+impl BuildHasher for Key {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, !self.0)
+    }
+}
+
+impl PartialEq for Places {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Places {}
+
+impl Hash for Places {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+fn narrow(len: usize) -> u32 {
+    u32::try_from(len).expect("fewer nodes and calls than a byte each would allow")
+}
+
+#[cfg(test)]
+mod tests;
