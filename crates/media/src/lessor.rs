@@ -14,7 +14,8 @@ use crate::frame::{
 use blocks::{Blocks, Holder};
 use calls::{Calls, Obeyed};
 
-/// How long the blocks and calls of a node that is gone are kept for it, or for its standby.
+/// How long the blocks of a node that is gone are kept for it, and its calls for it and its standby. A block in which
+/// a call is open stays until that ends.
 pub const GONE_MAX: Duration = Duration::from_secs(60);
 
 /// A node of the cluster, at the other end of a link.
@@ -123,6 +124,8 @@ struct PeerState {
     standby: Option<Peer>,
     /// `None` while it is there.
     gone_at: Option<Instant>,
+    /// Gone for so long that its blocks were taken back.
+    bare: bool,
 }
 
 impl Lessor {
@@ -206,7 +209,7 @@ impl Lessor {
     fn peer_up(&mut self, now: Instant, peer: Peer, boot: u64) {
         let before = self.peers.get(&peer).copied();
         let standby = before.and_then(|before| before.standby);
-        self.peers.insert(peer, PeerState { boot, standby, gone_at: None });
+        self.peers.insert(peer, PeerState { boot, standby, gone_at: None, bare: false });
         if let Some(before) = before.filter(|before| before.boot != boot) {
             self.former.push_back((now, Holder { peer, boot: before.boot }));
         }
@@ -230,7 +233,8 @@ impl Lessor {
     }
 
     fn command(&mut self, now: Instant, peer: Peer, command: Command) {
-        let Some(boot) = self.peers.get(&peer).map(|state| state.boot) else { return };
+        let there = self.peers.get(&peer).filter(|state| state.gone_at.is_none());
+        let Some(boot) = there.map(|state| state.boot) else { return };
         let holder = Holder { peer, boot };
         match command {
             Command::Lease(lease) => {
@@ -349,26 +353,32 @@ impl Lessor {
             self.former.pop_front();
             self.blocks.take_back(now, holder);
         }
-        let due: Vec<(Peer, u64)> = self
+        for (peer, state) in &mut self.peers {
+            if !state.bare && state.gone_at.is_some_and(|at| at + GONE_MAX <= now) {
+                state.bare = true;
+                self.blocks.take_back(now, Holder { peer: *peer, boot: state.boot });
+            }
+        }
+        let lost = self
             .peers
             .iter()
-            .filter(|(_, state)| self.gone_due(state).is_some_and(|at| at <= now))
-            .map(|(peer, state)| (*peer, state.boot))
-            .collect();
-        for (peer, boot) in due {
+            .filter(|(_, state)| state.bare && self.gone_due(state).is_some_and(|at| at <= now));
+        let lost: Vec<Peer> = lost.map(|(peer, _)| *peer).collect();
+        for peer in lost {
             let calls: Vec<CallId> = self.calls.held_by(peer).collect();
             for call in calls {
                 self.close(now, call);
             }
-            self.blocks.take_back(now, Holder { peer, boot });
             self.peers.remove(&peer);
         }
     }
 
     fn sweep_at(&self) -> Option<Instant> {
         let former = self.former.front().map(|(at, _)| *at + GONE_MAX);
+        let bare = self.peers.values().filter(|state| !state.bare);
+        let bare = bare.filter_map(|state| state.gone_at.map(|at| at + GONE_MAX));
         let gone = self.peers.values().filter_map(|state| self.gone_due(state));
-        former.into_iter().chain(gone).min()
+        former.into_iter().chain(bare).chain(gone).min()
     }
 
     /// When a peer and its standby will have been gone for long enough, as things are.

@@ -245,7 +245,7 @@ fn a_peer_that_comes_back_in_time_finds_everything_as_it_was() {
 }
 
 #[test]
-fn blocks_stay_while_the_standby_lives() {
+fn calls_stay_while_the_standby_lives_and_only_the_blocks_without_one_return() {
     let mut run = Run::new(4, 2);
     run.up(A, 7);
     run.up(B, 7);
@@ -254,7 +254,10 @@ fn blocks_stay_while_the_standby_lives() {
     run.outputs();
 
     run.down(A);
+    assert_eq!(run.advance(59_999), []);
+    assert_eq!(run.lessor.blocks_free(), 2);
     assert_eq!(run.advance(600_000), []);
+    assert_eq!(run.lessor.blocks_free(), 3);
     run.down(B);
     assert_eq!(run.advance(59_999), []);
     assert_eq!(run.advance(1), [LessorOutput::Close { worker: 0, call: CallId(1) }]);
