@@ -113,7 +113,7 @@ fn signalling(args: &Args) -> rm::Config {
         vec![ListenerConfig { transport: Transport::Udp, listen: sip, advertise: sip }];
     config.trusted = args.trust.clone();
     let roles = PeerRoles { mediagate: true, ..PeerRoles::default() };
-    config.peers = vec![Peer { node: failover::NodeId(MEDIAGATE.0), roles, links: None }];
+    config.peers = vec![Peer::new(failover::NodeId(MEDIAGATE.0), roles, None)];
     config
 }
 

@@ -40,6 +40,8 @@ pub struct Config {
     /// Key of the hash that finds the slot of a message without a tag of ours; the same at every node
     /// of the segment.
     pub slot_key: u64,
+    /// The node that votes on the ownership of slots as each gate does: this one or a peer, of any role.
+    pub witness: Option<NodeId>,
     /// The role gate: its sockets towards phones and trunks.
     pub listeners: Vec<ListenerConfig>,
     /// The role gate: who may register and call, beside loopback.
@@ -48,6 +50,8 @@ pub struct Config {
     pub limits: Limits,
     /// The role b2b.
     pub b2b: b2bua::Config,
+    /// The role b2b: takes slots only from another that is gone.
+    pub standby: bool,
 }
 
 /// The roles of a process.
@@ -62,14 +66,25 @@ pub struct Roles {
 }
 
 /// Another node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its id.
     pub node: NodeId,
     /// What it does.
     pub roles: PeerRoles,
-    /// Where a b2b dials it.
+    /// Where others dial it, and where it hears pulses.
     pub links: Option<SocketAddr>,
+    /// What dies together with it: copies of its calls should be elsewhere.
+    pub host: String,
+    /// As [`Config::standby`] says there.
+    pub standby: bool,
+}
+
+impl Peer {
+    /// A node on a host of its own.
+    pub fn new(node: NodeId, roles: PeerRoles, links: Option<SocketAddr>) -> Self {
+        Self { node, roles, links, host: node.to_string(), standby: false }
+    }
 }
 
 /// The roles of another node.
@@ -111,10 +126,12 @@ impl Config {
             log: LogConfig::default(),
             peers: Vec::new(),
             slot_key: 0,
+            witness: None,
             listeners: Vec::new(),
             trusted: Vec::new(),
             limits: Limits::default(),
             b2b: b2bua::Config::default(),
+            standby: false,
         }
     }
 
@@ -142,23 +159,37 @@ impl Config {
         }
     }
 
-    /// The b2b dials everybody it needs; the others listen.
+    /// The b2b dials everybody it needs; of two b2bs, and of two gates without one, the lower id.
     fn dials(&self) -> Vec<Dial> {
-        if !self.roles.b2b {
-            return Vec::new();
-        }
         let dial = |peer: &Peer| {
-            let mut classes = Vec::new();
-            if peer.roles.controller {
-                classes.push(Class::Control);
-            }
-            if peer.roles.gate || peer.roles.mediagate {
-                classes.push(Class::Calls);
-            }
-            let addr = peer.links.filter(|_| !classes.is_empty())?;
+            let classes = self.classes(peer);
+            let is_ours = match (self.roles.b2b, peer.roles.b2b) {
+                (true, true) | (false, false) => self.node < peer.node,
+                (ours, _) => ours,
+            };
+            let addr = peer.links.filter(|_| is_ours && !classes.is_empty())?;
             Some(Dial { peer: driver::NodeId(peer.node.0), addr, classes })
         };
         self.peers.iter().filter_map(dial).collect()
+    }
+
+    /// The links that this node and a peer have.
+    fn classes(&self, peer: &Peer) -> Vec<Class> {
+        let (own, other) = (self.roles, peer.roles);
+        let alike = (own.b2b && other.b2b) || (own.gate && other.gate);
+        let other_votes = other.gate || self.witness == Some(peer.node);
+        let own_votes = own.gate || self.witness == Some(self.node);
+        let control = own.b2b && (other.controller || other_votes)
+            || other.b2b && (own.controller || own_votes);
+        let calls = own.b2b && (other.gate || other.mediagate) || other.b2b && own.gate;
+        [
+            (alike || control, Class::Control),
+            (alike || calls, Class::Calls),
+            (own.b2b && other.b2b, Class::Bulk),
+        ]
+        .into_iter()
+        .filter_map(|(has, class)| has.then_some(class))
+        .collect()
     }
 
     /// Who may dial this node, and from where as far as the file says so.

@@ -40,7 +40,7 @@ impl Config {
             read_routes(&root.tables("route"), &mut config);
             if all_roles_are_known {
                 check_roles(&node, &links, &config, !listeners.is_empty());
-                check_key(&segment, &config);
+                check_segment(&segment, &links, &config);
             }
             Some(config)
         })
@@ -101,15 +101,17 @@ fn read_segment(segment: &Table<'_>, config: &mut Config) {
         (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten()
     });
     config.slot_key = key.unwrap_or(0);
+    config.witness = segment.key("witness").integer(1..=u16::MAX).map(NodeId);
 }
 
-/// Gates and b2bs that hash with different keys are no segment.
-fn check_key(segment: &Table<'_>, config: &Config) {
-    if !(config.roles.gate || config.roles.b2b) {
-        return;
-    }
-    let mut hashes = config.peers.iter().filter(|peer| peer.roles.gate || peer.roles.b2b);
-    if let Some(peer) = hashes.next()
+/// Gates and b2bs that hash with different keys are no segment, nor are b2bs between which nobody can
+/// decide.
+fn check_segment(segment: &Table<'_>, links: &Table<'_>, config: &Config) {
+    let Roles { gate, b2b, .. } = config.roles;
+    let having =
+        |role: fn(&PeerRoles) -> bool| config.peers.iter().filter(move |one| role(&one.roles));
+    if let Some(peer) = having(|roles| roles.gate || roles.b2b).next()
+        && (gate || b2b)
         && !segment.key("key").is_present()
     {
         segment.fault(format!(
@@ -117,6 +119,27 @@ fn check_key(segment: &Table<'_>, config: &Config) {
              write 16 random hex digits, the same at every gate and b2b",
             peer.node
         ));
+    }
+    if let Some(witness) = config.witness
+        && witness != config.node
+        && !config.peers.iter().any(|peer| peer.node == witness && !peer.roles.mediagate)
+    {
+        let key = segment.key("witness");
+        key.fault(format!("is {witness}: neither this node nor a [[peer]] that is no mediagate"));
+    }
+    let Some(other) = having(|roles| roles.b2b).next().filter(|_| b2b) else { return };
+    let gates = having(|roles| roles.gate).map(|peer| peer.node);
+    let voters: BTreeSet<NodeId> =
+        gates.chain(gate.then_some(config.node)).chain(config.witness).collect();
+    if voters.len() == 2 {
+        segment.fault(
+            "`witness` in [segment] is missing: with two gates and two b2bs a third node has to say \
+             who goes on when they lose each other; name one that dies with neither",
+        );
+    }
+    if config.links.is_none() {
+        let other = other.node;
+        links.key("listen").fault(format!("is missing: b2b {other} sends its pulses there"));
     }
 }
 
@@ -138,12 +161,12 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
             take(&mut roles);
         }
         let links = peer.key("link").remote();
-        let dialled = roles.gate || roles.controller || roles.mediagate;
-        if config.roles.b2b && dialled && !peer.key("link").is_present() {
-            peer.fault("a b2b dials this peer: say where, as `link = \"ADDRESS:PORT\"`");
+        let is_dialled = config.roles.b2b || config.roles.gate && roles.gate;
+        if is_dialled && !peer.key("link").is_present() {
+            peer.fault("is dialled: say where, as `link = \"ADDRESS:PORT\"`");
         }
         if let Some(addr) = links
-            && config.roles.b2b
+            && is_dialled
             && !(config.plaintext && addr.ip().is_loopback())
         {
             peer.key("link").fault(
@@ -152,7 +175,7 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
             );
         }
         if let Some(addr) = links
-            && config.roles.b2b
+            && is_dialled
         {
             check_link(&peer.key("link"), addr, config);
         }
@@ -160,7 +183,13 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
         if !ids.insert(NodeId(id)) {
             peer.key("id").fault(format!("is {id}, which is taken: each node has its own"));
         }
-        config.peers.push(Peer { node: NodeId(id), roles, links });
+        let mut one = Peer::new(NodeId(id), roles, links);
+        one.host = peer.key("host").string().unwrap_or(one.host);
+        one.standby = peer.key("standby").boolean().unwrap_or(false);
+        if one.standby && !roles.b2b {
+            peer.key("standby").fault("belongs to peers with the role \"b2b\"");
+        }
+        config.peers.push(one);
     }
 }
 
@@ -244,6 +273,7 @@ fn read_b2b(b2b: &Table<'_>, config: &mut Config) {
     if let Some(seconds) = b2b.key("expires_max").integer(1..=86_400_u32) {
         config.b2b.expires_max = seconds;
     }
+    config.standby = b2b.key("standby").boolean().unwrap_or(false);
     let settings = &mut config.b2b;
     settings.expires_default = settings
         .expires_default

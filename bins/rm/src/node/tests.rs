@@ -20,7 +20,7 @@ fn gate() -> (Rm, Instant) {
     let transport = failover::Transport::Udp;
     config.listeners.push(ListenerConfig { transport, listen, advertise: listen });
     let roles = PeerRoles { b2b: true, ..PeerRoles::default() };
-    config.peers.push(Peer { node: B2B, roles, links: None });
+    config.peers.push(Peer::new(B2B, roles, None));
     #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
     let instant = Instant::now();
     let start =

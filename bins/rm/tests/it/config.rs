@@ -126,6 +126,32 @@ fn a_segment_of_two_nodes_needs_a_key() {
 }
 
 #[test]
+fn two_b2bs_need_a_way_to_decide() {
+    let second = |segment: &str, roles: &str| {
+        let second = format!(
+            "key = \"00112233445566ff\"\n{segment}[[peer]]\nid = 2\nroles = [{roles}]\n\
+             link = \"127.0.0.2:7102\"\n"
+        );
+        let text = WHOLE.replace("key = \"00112233445566ff\"\n", &second);
+        Config::parse(&text).map_err(|faults| faults.to_string())
+    };
+    assert!(second("", "\"b2b\"").is_ok());
+    let faults = second("", "\"gate\", \"b2b\"").unwrap_err();
+    assert!(faults.starts_with("line 15: `witness` in [segment] is missing"), "{faults}");
+    let faults = second("witness = 2\n", "\"gate\", \"b2b\"").unwrap_err();
+    assert!(faults.starts_with("line 15: `witness`"), "{faults}");
+    let faults = second("witness = 31\n", "\"gate\", \"b2b\"").unwrap_err();
+    assert!(faults.starts_with("line 17: `witness` in [segment] is 31: neither"), "{faults}");
+    let third =
+        "witness = 3\n[[peer]]\nid = 3\nroles = [\"controller\"]\nlink = \"127.0.0.4:7103\"\n";
+    let config = second(third, "\"gate\", \"b2b\"").unwrap();
+    assert_eq!(config.witness.map(|id| id.0), Some(3));
+    let dials: Vec<_> =
+        config.run().links.dial.iter().map(|one| (one.peer.0, one.classes.len())).collect();
+    assert_eq!(dials, [(3, 1), (2, 3), (31, 1)]);
+}
+
+#[test]
 fn a_link_without_tls_is_refused_unless_it_is_asked_for_on_loopback() {
     let text = WHOLE.replace("plaintext = true", "plaintext = false");
     let faults = Config::parse(&text).unwrap_err().to_string();

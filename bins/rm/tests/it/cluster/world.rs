@@ -215,10 +215,9 @@ fn signalling(layout: Layout) -> Vec<rm::Config> {
             config.peers = peers
                 .iter()
                 .filter(|(peer, ..)| *peer != id)
-                .map(|&(peer, host, roles)| Peer {
-                    node: failover::NodeId(peer.0),
-                    roles,
-                    links: Some(SocketAddr::new(ip(host), 7101)),
+                .map(|&(peer, host, roles)| {
+                    let links = Some(SocketAddr::new(ip(host), 7101));
+                    Peer::new(failover::NodeId(peer.0), roles, links)
                 })
                 .collect();
             if roles.gate {
