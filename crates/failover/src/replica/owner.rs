@@ -6,9 +6,11 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::peer::{CHECK_PERIOD, Expected, Pace, Peer, Phase, Purpose};
-use super::{Ack, Batch, Change, Item, Key, Refusal, Refused, SLOT_MAX, Sum, VALUE_MAX, weight};
+use super::{Batch, Change, Item, Key, Refusal, SLOT_MAX, Sum, VALUE_MAX, weight};
 use crate::slots::SLOTS;
 use crate::{Boot, Epoch, NodeId, Slot};
+
+mod answer;
 
 /// Copies the records of the slots that a node owns to their standbys. See the [module](super).
 ///
@@ -302,38 +304,6 @@ impl<T> Replicator<T> {
         Ok(())
     }
 
-    /// Takes in what a standby acknowledges.
-    pub fn ack(&mut self, now: Instant, from: NodeId, ack: &Ack) {
-        let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.stream() == ack.stream)
-        else {
-            self.counters.stale_acks += 1;
-            return;
-        };
-        let (phase, is_true) = (peer.phase, peer.acknowledged(now, ack.taken));
-        match phase {
-            Phase::Down | Phase::Resting => self.counters.stale_acks += 1,
-            Phase::Stalled => {
-                if is_true && peer.is_idle() {
-                    self.peer_up(now, from);
-                }
-            }
-            Phase::Streaming if !is_true => {
-                self.counters.lies += 1;
-                self.end_stream(now, from, Phase::Resting);
-            }
-            Phase::Streaming if ack.broken => {
-                self.counters.broken += 1;
-                self.end_stream(now, from, Phase::Resting);
-            }
-            Phase::Streaming => {
-                self.refused(from, ack);
-                self.confirm(now, from, ack);
-                self.release(from);
-                self.ask_for_content();
-            }
-        }
-    }
-
     /// Ends a turn: what was said goes to the standbys, in one frame each.
     pub fn flush(&mut self, now: Instant) {
         let mut choked = Vec::new();
@@ -345,7 +315,7 @@ impl<T> Replicator<T> {
                 choked.push(id);
                 continue;
             }
-            while let Some(batch) = peer.batch() {
+            while let Some(batch) = peer.batch(now) {
                 self.counters.batches += 1;
                 for item in &batch.items {
                     if let Item::Record { value, .. } = item {
@@ -364,9 +334,12 @@ impl<T> Replicator<T> {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut late = Vec::new();
-        let mut again = Vec::new();
+        let (mut late, mut again, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, peer) in &mut self.peers {
+            if peer.is_silent(now) {
+                silent.push(id);
+                continue;
+            }
             match peer.handle_timeout(now) {
                 None => {}
                 Some(Pace::Late) => late.push(id),
@@ -389,6 +362,10 @@ impl<T> Replicator<T> {
         }
         for id in again {
             self.peer_up(now, id);
+        }
+        for id in silent {
+            self.counters.stalled += 1;
+            self.end_stream(now, id, Phase::Resting);
         }
         self.check(now);
         self.ask_for_content();
@@ -519,63 +496,6 @@ impl<T> Replicator<T> {
             peer.check_next = slot.wrapping_add(1);
             peer.asked = Some((Slot(slot), Purpose::Check));
             self.outputs.push_back(Output::Whole { slot: Slot(slot) });
-        }
-    }
-
-    /// Takes in which slots the standby will not have.
-    fn refused(&mut self, from: NodeId, ack: &Ack) {
-        for &Refused { slot, item, refusal } in &ack.refused {
-            let copied = &mut self.slots[usize::from(slot.0)];
-            let is_over = copied.progress == Progress::None || item < copied.begun;
-            if copied.standby != Some(from) || is_over {
-                continue;
-            }
-            let was_synced = copied.progress == Progress::Done;
-            copied.progress = Progress::None;
-            self.counters.refused += 1;
-            self.outputs.push_back(Output::Refused { peer: from, slot, refusal });
-            if was_synced {
-                self.outputs.push_back(Output::Unsynced { peer: from, slots: vec![slot] });
-            }
-            self.forget(slot);
-            self.unprotect(slot);
-        }
-    }
-
-    /// Compares what the standby says that it holds with what it must.
-    fn confirm(&mut self, now: Instant, from: NodeId, ack: &Ack) {
-        let Some(peer) = self.peers.get_mut(&from) else { return };
-        let (mut synced, mut unsynced) = (Vec::new(), Vec::new());
-        while let Some(&Expected { number, slot, sum }) = peer.sums.front()
-            && number <= peer.acked
-        {
-            peer.sums.pop_front();
-            let copied = &mut self.slots[usize::from(slot.0)];
-            if ack.held.contains(&(slot, sum)) {
-                if copied.progress == (Progress::Sent { end: number }) {
-                    copied.progress = Progress::Done;
-                    synced.push(slot);
-                }
-                continue;
-            }
-            self.counters.differed += 1;
-            if copied.progress == Progress::Done {
-                unsynced.push(slot);
-            }
-            copied.progress = Progress::None;
-            peer.forget(slot);
-            peer.failed.insert(slot);
-            peer.retry_later(now);
-        }
-        if peer.queued.is_empty() && peer.failed.is_empty() && peer.sums.is_empty() {
-            peer.forgive();
-        }
-        if !synced.is_empty() {
-            self.outputs.push_back(Output::Synced { peer: from, slots: synced });
-        }
-        unsynced.iter().for_each(|&slot| self.unprotect(slot));
-        if !unsynced.is_empty() {
-            self.outputs.push_back(Output::Unsynced { peer: from, slots: unsynced });
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Peer {
     said: u64,
     sent: u64,
     pub(super) acked: u64,
+    /// When it last acknowledged something, or was first sent what it has not acknowledged.
+    moved_at: Instant,
     /// Said and not sent.
     pending: Vec<Item>,
     /// What is said and not acknowledged, in bytes: up to which item, and how much.
@@ -81,6 +83,7 @@ impl Peer {
             said: 0,
             sent: 0,
             acked: 0,
+            moved_at: now,
             pending: Vec::new(),
             flights: VecDeque::new(),
             in_flight: 0,
@@ -208,7 +211,7 @@ impl Peer {
     }
 
     /// Returns the next batch of what was said; `None` when all is sent.
-    pub(super) fn batch(&mut self) -> Option<Batch> {
+    pub(super) fn batch(&mut self, now: Instant) -> Option<Batch> {
         if self.pending.is_empty() {
             return None;
         }
@@ -223,6 +226,9 @@ impl Peer {
         let count = fits.count();
         let rest = self.pending.split_off(count);
         let items = std::mem::replace(&mut self.pending, rest);
+        if self.is_idle() {
+            self.moved_at = now;
+        }
         let first = self.sent + 1;
         self.sent += items.len() as u64;
         Some(Batch { stream: self.id, first, items })
@@ -233,7 +239,10 @@ impl Peer {
         if self.sent < taken {
             return false;
         }
-        self.acked = self.acked.max(taken);
+        if self.acked < taken {
+            self.acked = taken;
+            self.moved_at = now;
+        }
         while let Some(&(last, len)) = self.flights.front()
             && last <= self.acked
         {
@@ -256,6 +265,15 @@ impl Peer {
     /// Whether everything that was sent is acknowledged.
     pub(super) fn is_idle(&self) -> bool {
         self.sent == self.acked
+    }
+
+    /// Whether it has acknowledged nothing for so long that something must be lost.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.silent_at().is_some_and(|at| at <= now)
+    }
+
+    fn silent_at(&self) -> Option<Instant> {
+        (!self.is_idle()).then(|| self.moved_at + SILENCE_MAX)
     }
 
     /// Whether the content of another slot may be sent.
@@ -302,7 +320,7 @@ impl Peer {
             None => self.barriers.front().map(|&(_, at)| at + BARRIER_MAX),
         };
         let check = (self.phase == Phase::Streaming).then_some(self.check_at);
-        [barrier, self.later_at, self.retry_at, check].into_iter().flatten().min()
+        [barrier, self.later_at, self.retry_at, check, self.silent_at()].into_iter().flatten().min()
     }
 }
 
@@ -317,6 +335,8 @@ pub(super) enum Pace {
 const LATER: Duration = Duration::from_millis(50);
 /// How long nothing waits for a standby after it was late.
 const LATE_FOR: Duration = Duration::from_secs(1);
+/// A stream is given up when nothing of it was acknowledged for this long.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How often one slot is checked.
 pub(super) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 const RETRY_MIN: Duration = Duration::from_secs(1);

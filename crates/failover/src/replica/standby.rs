@@ -292,7 +292,7 @@ impl Replica {
             return Some(Refusal::Kind(kind));
         }
         let full =
-            VALUE_MAX < value.len() || 2 * SLOT_MAX < copy_len || HELD_MAX < self.len + value.len();
+            VALUE_MAX < value.len() || 4 * SLOT_MAX < copy_len || HELD_MAX < self.len + value.len();
         full.then_some(Refusal::Full)
     }
 

@@ -1,10 +1,12 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::*;
 use crate::NodeId;
+
+mod interleavings;
 
 #[test]
 fn what_is_sent_waits_until_the_standby_holds_the_barrier_before_it() {
@@ -46,6 +48,320 @@ fn nothing_waits_longer_than_5_ms_for_a_standby_that_answers_late() {
     run.exchange();
     assert_eq!(run.seen(), [Seen::Caught]);
     assert!(run.owner.is_protected(SLOT));
+}
+
+#[test]
+fn a_lost_link_lets_everything_pass_and_the_next_one_brings_a_whole_copy() {
+    let mut run = Run::synced();
+    run.put(1, "ringing", Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    run.down();
+    assert_eq!(run.passed(), ["180"]);
+    assert_eq!(run.seen(), [Seen::Unsynced(slots())]);
+    run.put(1, "talking", Barrier::Yes);
+    run.put(2, "invited", Barrier::No);
+    run.owner.send(SLOT, "200");
+    assert_eq!(run.passed(), ["200"], "without a link nothing waits");
+
+    run.up();
+    assert!(!run.owner.is_protected(SLOT));
+    run.exchange();
+    assert_eq!(run.synced_slots(), slots());
+    assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+}
+
+#[test]
+fn changes_that_nothing_waits_for_are_sent_once_in_50_ms() {
+    let mut run = Run::synced();
+    let items = run.owner.counters().items;
+
+    for text in ["one", "two", "three"] {
+        run.put(1, text, Barrier::No);
+        run.advance(10);
+    }
+    assert_eq!(run.owner.counters().items, items);
+    run.advance(20);
+    assert_eq!(run.owner.counters().items, items + 1);
+    run.exchange();
+    assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+
+    run.put(1, "four", Barrier::No);
+    run.put(1, "five", Barrier::Yes);
+    run.exchange();
+    run.advance(100);
+    assert_eq!(
+        run.owner.counters().items,
+        items + 2,
+        "a barrier takes what was to be said later along"
+    );
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_ends_the_stream_for_a_second() {
+    let mut run = Run::synced();
+    run.put(1, "ringing", Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    run.drain();
+    let stream = run.batches.pop_front().expect("the barrier").stream;
+
+    let lie = Ack { stream, taken: 1 << 40, broken: false, held: vec![], refused: vec![] };
+    run.owner.ack(run.now, STANDBY, &lie);
+    assert_eq!(run.passed(), ["180"]);
+    assert_eq!(run.seen(), [Seen::Unsynced(slots())]);
+    assert_eq!(run.owner.counters().lies, 1);
+    assert!(!run.owner.is_protected(SLOT));
+
+    run.advance(999);
+    assert!(run.batches.is_empty());
+    run.advance(1);
+    run.exchange();
+    assert_eq!(run.synced_slots(), slots());
+}
+
+#[test]
+fn a_standby_that_holds_something_else_than_it_was_sent_is_not_synced() {
+    let mut run = Run::new();
+    run.put(1, "invited", Barrier::No);
+    run.up();
+    let mut tries = vec![];
+    for _ in 0..3 {
+        let mut wrong = Sum::default();
+        wrong.add(&Key::Call(CallId(1)), b"something else");
+        while let Some(batch) = run.batches.pop_front() {
+            let mut ack = run.standby.copy(OWNER, batch).expect("a fresh batch");
+            for held in ack.held.iter_mut().filter(|held| held.0 == SLOT) {
+                tries.push(run.now);
+                held.1 = wrong;
+            }
+            run.owner.ack(run.now, STANDBY, &ack);
+            run.drain();
+        }
+        assert!(!run.owner.is_protected(SLOT));
+        assert!(run.owner.is_protected(Slot(8)));
+        run.advance(4000);
+    }
+    assert_eq!(run.owner.counters().differed, 3);
+    assert_eq!(tries.len(), 3, "it is tried again each time, but not at once");
+}
+
+#[test]
+fn a_change_that_its_owner_forgot_to_tell_is_found_and_copied() {
+    let mut run = Run::synced();
+    run.content.insert((SLOT, Key::Call(CallId(3))), value("never told"));
+
+    run.advance_exchanging(256);
+    assert_eq!(run.owner.counters().differed, 1);
+    assert_eq!(run.seen()[0], Seen::Unsynced(vec![SLOT]));
+    run.advance_exchanging(2);
+    assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+    assert!(run.owner.is_protected(SLOT));
+}
+
+#[test]
+fn an_owner_of_an_older_epoch_is_refused() {
+    let mut run = Run::synced();
+    let taken = run.standby.take(&[SLOT], Epoch(6));
+    assert_eq!(taken, [(SLOT, Key::Call(CallId(1)), value("invited"))]);
+    assert_eq!(run.standby.held(SLOT), Held::Nothing);
+
+    // The old owner does not know yet.
+    run.put(1, "ringing", Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    run.exchange();
+    assert_eq!(run.seen()[0], Seen::Refused(SLOT, Refusal::NotBegun));
+    assert_eq!(run.passed(), ["180"], "the fence is at the gates, not here");
+    run.down();
+    run.up();
+    run.exchange();
+    assert!(run.seen().contains(&Seen::Refused(SLOT, Refusal::OlderEpoch(Epoch(7)))));
+    assert_eq!(run.standby.held(SLOT), Held::Nothing);
+    assert!(run.owner.is_protected(Slot(8)));
+
+    // Later it is the owner again.
+    run.owner.standby(run.now, &[SLOT], Some(STANDBY), Epoch(8));
+    run.exchange();
+    assert!(run.owner.is_protected(SLOT));
+}
+
+#[test]
+fn a_batch_that_comes_again_changes_nothing() {
+    let mut run = Run::synced();
+    run.put(1, "ringing", Barrier::Yes);
+    run.drain();
+    let ringing = run.batches[0].clone();
+    run.exchange();
+    run.put(1, "talking", Barrier::Yes);
+    run.exchange();
+
+    let ack = run.standby.copy(OWNER, ringing.clone()).expect("it says how far it is");
+    assert_eq!((ack.broken, ack.held.len(), ack.refused.len()), (false, 0, 0));
+    assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+
+    // The same from the life before: a record of an older boot.
+    let before = StreamId { boot: Boot(0), number: 9 };
+    assert_eq!(run.standby.copy(OWNER, Batch { stream: before, ..ringing }), None);
+    assert_eq!(run.standby.counters().replayed, 2);
+    assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+}
+
+#[test]
+fn a_stream_with_a_gap_is_begun_anew() {
+    let mut run = Run::synced();
+    run.put(1, "ringing", Barrier::Yes);
+    run.drain();
+    run.batches.clear();
+    run.put(1, "talking", Barrier::Yes);
+    run.owner.send(SLOT, "200");
+    run.exchange();
+    assert_eq!(run.passed(), ["200"]);
+    assert_eq!(run.seen(), [Seen::Unsynced(slots())]);
+
+    run.advance_exchanging(1);
+    assert_eq!(run.synced_slots(), slots());
+    assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+}
+
+#[test]
+fn slots_are_handed_over_behind_their_last_record() {
+    let mut run = Run::new();
+    assert_eq!(run.owner.hand_over(&[SLOT]), Err(NotSyncedError(SLOT)));
+    run = Run::synced();
+    run.put(1, "told later", Barrier::No);
+    run.owner.hand_over(&[SLOT, Slot(9)]).expect("both are synced");
+    run.exchange();
+
+    let handed = ReplicaOutput::HandOver { from: OWNER, slots: vec![SLOT, Slot(9)] };
+    assert_eq!(run.standby.poll_output(), Some(handed));
+    let taken = run.standby.take(&[SLOT], Epoch(6));
+    assert_eq!(taken, [(SLOT, Key::Call(CallId(1)), value("told later"))]);
+}
+
+#[test]
+fn a_call_with_too_long_a_record_goes_on_without_a_copy() {
+    let mut run = Run::synced();
+    run.put(1, &"x".repeat(VALUE_MAX), Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    assert_eq!(run.passed(), ["180"]);
+    run.advance(50);
+    run.exchange();
+    assert_eq!(run.content_of_standby(SLOT), [], "an old record is worse than none");
+    assert_eq!(run.owner.counters().too_long, 1);
+}
+
+#[test]
+fn a_standby_of_an_older_version_says_which_records_it_cannot_read() {
+    let mut run = Run::synced();
+    let newer = Bytes::from_static(b"\x01\x11newer");
+    let change =
+        Change { slot: SLOT, key: Key::Call(CallId(2)), value: Some(newer), barrier: true };
+    run.owner.change(run.now, change);
+    run.owner.send(SLOT, "180");
+    run.exchange();
+    assert_eq!(run.passed(), ["180"]);
+    assert_eq!(run.seen()[0], Seen::Refused(SLOT, Refusal::Kind(0x0111)));
+    assert!(!run.owner.is_protected(SLOT));
+    assert!(run.owner.is_protected(Slot(8)));
+    run.put(1, "ringing", Barrier::Yes);
+    run.exchange();
+    assert!(run.seen().is_empty(), "it is said once");
+}
+
+#[test]
+fn what_an_earlier_stream_brought_stays_until_the_new_copy_is_complete() {
+    let mut run = Run::synced();
+    run.put(2, "second", Barrier::Yes);
+    run.exchange();
+    run.down();
+    run.put(1, "ringing", Barrier::Yes);
+    run.up();
+
+    // The owner dies when half of the slot is over.
+    let mut batch = run.batches.pop_front().expect("the new copy");
+    while !batch.items.iter().any(|item| matches!(item, Item::Record { .. })) {
+        let ack = run.standby.copy(OWNER, batch).expect("a fresh batch");
+        run.owner.ack(run.now, STANDBY, &ack);
+        run.drain();
+        batch = run.batches.pop_front().expect("more of it");
+    }
+    let record = batch.items.iter().position(|item| matches!(item, Item::Record { .. }));
+    batch.items.truncate(record.expect("it has one") + 1);
+    run.standby.copy(OWNER, batch);
+    assert_eq!(run.standby.held(SLOT), Held::Part);
+
+    let taken = run.standby.take(&[SLOT], Epoch(6));
+    let [one, two] = [(1, "ringing"), (2, "second")];
+    let expected = [one, two].map(|(id, text)| (SLOT, Key::Call(CallId(id)), value(text)));
+    assert_eq!(taken, expected);
+    assert_eq!(run.standby.held_len(), 0);
+}
+
+#[test]
+fn bindings_are_shown_as_they_come_and_go() {
+    let mut run = Run::new();
+    let aor = |user: &'static str| {
+        Key::Aor(Aor { user: Bytes::from_static(user.as_bytes()), domain: Bytes::new() })
+    };
+    let shown = |user, text: Option<&str>| {
+        let value = text.map(value);
+        Some(ReplicaOutput::Copied { slot: SLOT, key: aor(user), value })
+    };
+    run.content.insert((SLOT, aor("alice")), value("at home"));
+    run.up();
+    run.exchange();
+    assert_eq!(run.standby.poll_output(), shown("alice", Some("at home")));
+
+    let change = Change { slot: SLOT, key: aor("alice"), value: None, barrier: true };
+    run.owner.change(run.now, change);
+    run.exchange();
+    assert_eq!(run.standby.poll_output(), shown("alice", None));
+
+    // She is back while the link is down.
+    run.down();
+    run.content.insert((SLOT, aor("alice")), value("on the road"));
+    run.up();
+    run.exchange();
+    assert_eq!(run.standby.poll_output(), shown("alice", Some("on the road")));
+    run.owner.standby(run.now, &slots(), None, Epoch(5));
+    run.exchange();
+    assert_eq!(run.standby.poll_output(), shown("alice", None));
+    assert_eq!(run.standby.held_len(), 0);
+}
+
+#[test]
+fn a_standby_that_takes_nothing_in_fills_no_memory() {
+    let mut run = Run::synced();
+    run.advance(100);
+    let long = "x".repeat(VALUE_MAX - 100);
+    for call in 0..1000 {
+        run.put(call, &long, Barrier::Yes);
+        run.drain();
+    }
+    assert_eq!(run.owner.counters().stalled, 1);
+    assert_eq!(run.seen(), [Seen::Unsynced(slots())]);
+    let sent: usize = run.batches.iter().map(|batch| batch.items.len()).sum();
+    assert!((150..220).contains(&sent), "{sent} records were sent");
+
+    // It is tried again, less and less often, with the content of one slot each time.
+    run.content.retain(|(_, key), _| *key < Key::Call(CallId(50)));
+    run.advance(60_000);
+    let tries: BTreeSet<StreamId> = run.batches.iter().map(|batch| batch.stream).collect();
+    assert!((3..8).contains(&tries.len()), "{} tries in a minute", tries.len());
+
+    run.exchange();
+    run.advance_exchanging(64);
+    assert!(slots().into_iter().all(|slot| run.owner.is_protected(slot)));
+    assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+}
+
+#[test]
+fn a_slot_that_is_lost_sends_nothing_more() {
+    let mut run = Run::synced();
+    run.put(1, "ringing", Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    run.owner.lose(&[SLOT]);
+    run.exchange();
+    assert_eq!(run.passed(), [] as [&str; 0]);
+    assert_eq!(run.owner.waiting(), 0);
 }
 
 /// One owner and one standby, and the link between them.
@@ -122,8 +438,7 @@ impl Run {
         run.put(1, "invited", Barrier::No);
         run.up();
         run.exchange();
-        let synced: Vec<Slot> = run.seen().into_iter().flat_map(Seen::synced).collect();
-        assert_eq!(synced, slots());
+        assert_eq!(run.synced_slots(), slots());
         run
     }
 
@@ -133,6 +448,25 @@ impl Run {
         self.is_up = true;
         self.owner.peer_up(self.now, STANDBY);
         self.drain();
+    }
+
+    fn down(&mut self) {
+        self.batches.clear();
+        self.acks.clear();
+        self.owner.peer_down(self.now, STANDBY);
+        self.drain();
+        self.is_up = false;
+    }
+
+    fn advance_exchanging(&mut self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            self.advance(100);
+            self.exchange();
+        }
+    }
+
+    fn synced_slots(&mut self) -> Vec<Slot> {
+        self.seen().into_iter().flat_map(Seen::synced).collect()
     }
 
     fn put(&mut self, call: u64, text: &str, barrier: Barrier) {
