@@ -31,6 +31,8 @@ pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
     out.counter("rm_gate_detoured_total", help, &[], counters.detoured);
     out.counter("rm_gate_received_total", "Datagrams from peers.", &[], counters.received);
     out.counter("rm_gate_bans_total", "Sources that were banned.", &[], counters.bans);
+    let help = "Messages handed on for another gate, or to another for a b2b.";
+    out.counter("rm_gate_relayed_total", help, &[], counters.relayed);
     let (name, help) = ("rm_gate_frames_total", "Messages of b2bs, by what became of them.");
     for (fate, value) in
         [("sent", counters.sent), ("fenced", counters.fenced), ("stale_flow", counters.stale_flows)]

@@ -1,6 +1,6 @@
 //! The process: routes the output of one machine into the input of another.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -37,6 +37,8 @@ pub struct Rm {
     gate: Option<Gate>,
     b2b: Option<B2bRole>,
     controller: Option<Controller>,
+    /// Other gates whose links are up.
+    gates_up: BTreeSet<NodeId>,
     beats: Beats,
     slots: SlotMap,
     draining: bool,
@@ -75,6 +77,7 @@ impl Rm {
             gate: config.roles.gate.then(|| Gate::new(now, config.gate(boot), start.seed)),
             b2b,
             controller: config.roles.controller.then(|| Controller::new(now, start.realtime)),
+            gates_up: BTreeSet::new(),
             beats: Beats::new(id.0, config.address, start.realtime, BEAT_SOCKETS),
             slots,
             draining: false,

@@ -2,7 +2,8 @@
 //!
 //! A gate checks, limits and stamps what peers send, and hands whole messages to the b2b that owns
 //! their slot; it sends what b2bs hand to it, while they own the slot. It keeps no dialog, resends
-//! nothing and has no deadlines. What it refuses, it answers statelessly, with a tag that starts with
+//! nothing and has no deadlines. An owner that it cannot reach it reaches through another node, and it
+//! does the same for other gates and b2bs, once per message. What it refuses, it answers statelessly, with a tag that starts with
 //! `-`: the ACK to such an answer ends here.
 
 mod answer;
@@ -10,12 +11,12 @@ mod passed;
 mod request;
 mod sources;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::Bytes;
-use failover::slots::{Bid, PromiseError, Promises};
+use failover::slots::{Bid, PromiseError, Promises, Reign};
 use failover::{Boot, Epoch, NodeId, Slot, SlotMap};
 use sip_core::{Message, Method, Verdict};
 
@@ -57,13 +58,15 @@ pub enum Input {
         /// Its payload.
         bytes: Bytes,
     },
-    /// A b2b wants a message sent.
+    /// A b2b wants a message sent, by this gate or by another that it cannot reach.
     Sip {
-        /// The b2b.
-        b2b: NodeId,
+        /// Who says so: a b2b, or a gate for one.
+        from: NodeId,
         /// The frame.
         frame: SipOut,
     },
+    /// Another gate cannot reach the owner of a message.
+    Relay(SipIn),
     /// A b2b, or another gate, names the owners and epochs it knows.
     Slots {
         /// Who does.
@@ -75,6 +78,10 @@ pub enum Input {
     B2bUp(NodeId),
     /// The link to a b2b ended.
     B2bDown(NodeId),
+    /// The link to another gate came up.
+    GateUp(NodeId),
+    /// The link to another gate ended.
+    GateDown(NodeId),
     /// Messages to this b2b wait for more than 100 ms, or no longer.
     Congested(NodeId, bool),
 }
@@ -91,12 +98,19 @@ pub enum Output {
         /// The payload.
         bytes: Bytes,
     },
-    /// Hand the message to the b2b.
+    /// Hand the message to the b2b, or to a gate that hands it to one.
     Sip {
-        /// The b2b.
-        b2b: NodeId,
+        /// Who gets it.
+        to: NodeId,
         /// The frame.
         frame: SipIn,
+    },
+    /// Hand a b2b's message to the gate of its flow.
+    Relay {
+        /// The gate.
+        gate: NodeId,
+        /// The frame.
+        frame: SipOut,
     },
 }
 
@@ -131,8 +145,10 @@ pub struct Counters {
     pub unowned: u64,
     /// Handed to a b2b.
     pub passed: u64,
-    /// Of these, handed to another b2b than the owner, which could not be reached.
+    /// Of these, handed to another node than the owner, which could not be reached.
     pub detoured: u64,
+    /// Handed on for another gate, or to another for a b2b.
+    pub relayed: u64,
     /// Sent for a b2b.
     pub sent: u64,
     /// Not sent: the b2b does not own the slot in the epoch promised.
@@ -148,6 +164,8 @@ pub struct Gate {
     promises: Promises,
     map: SlotMap,
     b2bs: BTreeMap<NodeId, B2b>,
+    /// Other gates that can be reached.
+    gates: BTreeSet<NodeId>,
     sources: Sources,
     passed: Passed,
     answers: Answers,
@@ -162,6 +180,16 @@ struct B2b {
     heard_at: Instant,
 }
 
+/// Who gets a message next.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    to: NodeId,
+    /// How often it was handed on then.
+    hops: u8,
+    is_owner: bool,
+    is_congested: bool,
+}
+
 impl Gate {
     /// Returns a gate that starts at `now` and knows no b2b. `seed` must be random and differ per
     /// start.
@@ -170,6 +198,7 @@ impl Gate {
             promises: Promises::new(now),
             map: SlotMap::empty(),
             b2bs: BTreeMap::new(),
+            gates: BTreeSet::new(),
             sources: Sources::new(config.limits, seed),
             passed: Passed::new(now, seed),
             answers: Answers::new(seed),
@@ -185,9 +214,16 @@ impl Gate {
             Input::Datagram { listener, from, bytes } => {
                 self.handle_datagram(now, listener, from, bytes);
             }
-            Input::Sip { b2b, frame } => {
-                self.hear(now, b2b);
-                self.send(now, frame);
+            Input::Sip { from, frame } => {
+                self.hear(now, from);
+                self.send(now, from, frame);
+            }
+            Input::Relay(frame) => self.relay(frame),
+            Input::GateUp(gate) => {
+                self.gates.insert(gate);
+            }
+            Input::GateDown(gate) => {
+                self.gates.remove(&gate);
             }
             Input::Slots { from, map } => {
                 self.hear(now, from);
@@ -260,10 +296,16 @@ impl Gate {
         }
     }
 
-    fn send(&mut self, now: Instant, frame: SipOut) {
-        let SipOut { slot, epoch, flow, bytes } = frame;
+    fn send(&mut self, now: Instant, from: NodeId, frame: SipOut) {
+        let SipOut { slot, epoch, flow, .. } = frame;
         if !self.promises.accepts(now, slot, epoch) {
             self.counters.fenced += 1;
+        } else if from != flow.gate
+            && self.gates.contains(&flow.gate)
+            && !self.gates.contains(&from)
+        {
+            self.counters.relayed += 1;
+            self.outputs.push_back(Output::Relay { gate: flow.gate, frame });
         } else if flow.gate != self.config.id
             || flow.boot != self.config.boot
             || self.listener(flow.listener).is_none()
@@ -272,7 +314,20 @@ impl Gate {
         } else {
             self.counters.sent += 1;
             let Flow { listener, remote, .. } = flow;
+            let bytes = frame.bytes;
             self.outputs.push_back(Output::Datagram { listener, to: remote, bytes });
+        }
+    }
+
+    /// Hands a message of another gate to its owner.
+    fn relay(&mut self, frame: SipIn) {
+        let owner = self.map.get(frame.slot).map(|reign| reign.owner);
+        match owner.filter(|owner| self.up(*owner).is_some()) {
+            Some(to) => {
+                self.counters.relayed += 1;
+                self.outputs.push_back(Output::Sip { to, frame });
+            }
+            None => self.counters.unowned += 1,
         }
     }
 
@@ -346,7 +401,7 @@ impl Gate {
             method == Method::Register || (method == Method::Invite && request.named.is_none());
         let slot = request.named.unwrap_or_else(|| self.config.slots.of_unnamed(message));
         if is_new {
-            let is_busy = self.next_hop(slot).is_none_or(|(_, b2b, _)| b2b.is_congested);
+            let is_busy = self.next_hop(slot).is_none_or(|hop| hop.is_congested);
             // A copy of a request that its b2b is at work on must not be answered twice.
             if is_busy && !self.passed.contains(now, message) {
                 self.counters.overloaded += 1;
@@ -358,9 +413,9 @@ impl Gate {
         self.pass(slot, request.listener, request.remote(), request.stamped());
     }
 
-    /// Hands the message to the owner of its slot, or to another b2b when the owner cannot be reached.
+    /// Hands the message to the owner of its slot, or to another node when the owner cannot be reached.
     fn pass(&mut self, slot: Slot, listener: Listener, remote: SocketAddr, bytes: Bytes) {
-        let Some((b2b, _, is_owner)) = self.next_hop(slot) else {
+        let Some(Hop { to, hops, is_owner, .. }) = self.next_hop(slot) else {
             self.counters.unowned += 1;
             return;
         };
@@ -374,7 +429,7 @@ impl Gate {
         };
         self.counters.passed += 1;
         self.counters.detoured += u64::from(!is_owner);
-        self.outputs.push_back(Output::Sip { b2b, frame: SipIn { slot, hops: 0, flow, bytes } });
+        self.outputs.push_back(Output::Sip { to, frame: SipIn { slot, hops, flow, bytes } });
     }
 
     fn answer(&mut self, request: &Request<'_>, status: u16) {
@@ -393,16 +448,26 @@ impl Gate {
         }
     }
 
-    /// Returns who takes messages of `slot`, and whether that is its owner.
-    fn next_hop(&self, slot: Slot) -> Option<(NodeId, B2b, bool)> {
-        let reign = self.map.get(slot)?;
-        let up = |id: &NodeId| self.b2bs.get(id).filter(|b2b| b2b.is_up).map(|b2b| (*id, *b2b));
-        if let Some((id, b2b)) = up(&reign.owner) {
-            return Some((id, b2b, true));
-        }
-        let standby = reign.standby.as_ref().and_then(up);
-        let (id, b2b) = standby.or_else(|| self.b2bs.keys().find_map(up))?;
-        Some((id, b2b, false))
+    /// Returns who takes messages of `slot`: the owner; else a gate that may reach it; else any b2b,
+    /// which hands them on once.
+    fn next_hop(&self, slot: Slot) -> Option<Hop> {
+        let Reign { owner, standby, .. } = self.map.get(slot)?;
+        let hop = |to: NodeId, hops| {
+            let is_congested = self.up(to).is_some_and(|b2b| b2b.is_congested);
+            Hop { to, hops, is_owner: to == owner, is_congested }
+        };
+        let up = |id: &NodeId| self.up(*id).is_some();
+        let gate = || self.gates.iter().copied().find(|gate| !self.b2bs.contains_key(gate));
+        let other = || standby.filter(up).or_else(|| self.b2bs.keys().copied().find(up));
+        Some(owner)
+            .filter(up)
+            .map(|to| hop(to, 0))
+            .or_else(|| gate().map(|to| hop(to, 1)))
+            .or_else(|| other().map(|to| hop(to, 0)))
+    }
+
+    fn up(&self, b2b: NodeId) -> Option<&B2b> {
+        self.b2bs.get(&b2b).filter(|b2b| b2b.is_up)
     }
 
     fn listener(&self, id: u8) -> Option<Listener> {

@@ -64,9 +64,9 @@ impl Rm {
     pub(super) fn frame(&mut self, now: Instant, peer: NodeId, kind: u16, payload: Bytes) {
         let roles = self.peers.get(&peer).copied().unwrap_or_default();
         let taken = match kind {
-            SipIn::KIND if roles.gate => self.sip_in(now, payload),
+            SipIn::KIND if roles.gate || roles.b2b => self.sip_in(now, payload),
             GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
-            SipOut::KIND if roles.b2b => self.sip_out(now, peer, payload),
+            SipOut::KIND if roles.b2b || roles.gate => self.sip_out(now, peer, payload),
             SlotMap::KIND if roles.b2b => self.slot_map(now, peer, &payload),
             Introduce::KIND | Ask::KIND if roles.b2b => {
                 self.controller_frame(now, peer, kind, &payload)
@@ -83,15 +83,19 @@ impl Rm {
     }
 
     fn sip_in(&mut self, now: Instant, payload: Bytes) -> Option<()> {
-        let role = self.b2b.as_mut()?;
-        role.b2b.handle_input(now, b2bua::Input::Sip(SipIn::decode(payload).ok()?));
+        let frame = SipIn::decode(payload).ok()?;
+        if let Some(role) = &mut self.b2b {
+            role.b2b.handle_input(now, b2bua::Input::Sip(frame));
+        } else {
+            self.gate.as_mut()?.handle_input(now, gate::Input::Relay(frame));
+        }
         Some(())
     }
 
     fn sip_out(&mut self, now: Instant, peer: NodeId, payload: Bytes) -> Option<()> {
         let gate = self.gate.as_mut()?;
         let frame = SipOut::decode(payload).ok()?;
-        gate.handle_input(now, gate::Input::Sip { b2b: peer, frame });
+        gate.handle_input(now, gate::Input::Sip { from: peer, frame });
         Some(())
     }
 

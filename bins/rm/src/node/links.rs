@@ -19,6 +19,9 @@ impl Rm {
                 if roles.b2b {
                     self.gate_to_b2b(now, peer, up);
                 }
+                if roles.gate {
+                    self.any_to_gate(now, peer, up);
+                }
                 self.b2b_to_others(now, peer, roles, up);
                 if roles.mediagate
                     && !up
@@ -59,6 +62,19 @@ impl Rm {
             gate.handle_input(now, gate::Input::B2bUp(b2b));
         } else {
             gate.handle_input(now, gate::Input::B2bDown(b2b));
+        }
+    }
+
+    fn any_to_gate(&mut self, now: Instant, peer: NodeId, up: bool) {
+        let input = if up {
+            self.gates_up.insert(peer);
+            gate::Input::GateUp(peer)
+        } else {
+            self.gates_up.remove(&peer);
+            gate::Input::GateDown(peer)
+        };
+        if let Some(gate) = &mut self.gate {
+            gate.handle_input(now, input);
         }
     }
 

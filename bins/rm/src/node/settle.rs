@@ -38,17 +38,7 @@ impl Rm {
 
     fn grant(&mut self, now: Instant, wish: Wish) {
         match wish {
-            Wish::Sip(message) if message.flow.gate == self.id => {
-                if let Some(gate) = &mut self.gate {
-                    gate.handle_input(now, gate::Input::Sip { b2b: self.id, frame: message });
-                }
-            }
-            Wish::Sip(message) => self.outputs.push_back(Output::Frame {
-                peer: driver::NodeId(message.flow.gate.0),
-                class: Class::Calls,
-                kind: SipOut::KIND,
-                payload: message.encode(),
-            }),
+            Wish::Sip(message) => self.sip_to_gate(now, message),
             Wish::Introduce(introduce) => {
                 if let Some(controller) = &mut self.controller {
                     controller.handle_input(now, controller::Input::Introduced(introduce));
@@ -62,6 +52,20 @@ impl Rm {
         }
     }
 
+    /// Hands a message to the gate of its flow, through another gate if that one is out of reach.
+    fn sip_to_gate(&mut self, now: Instant, frame: SipOut) {
+        let gate = frame.flow.gate;
+        if gate == self.id {
+            if let Some(gate) = &mut self.gate {
+                gate.handle_input(now, gate::Input::Sip { from: self.id, frame });
+            }
+        } else if self.gates_up.contains(&gate) {
+            self.outputs.push_back(sip_out(gate, &frame));
+        } else if let Some(other) = self.gates_up.first() {
+            self.outputs.push_back(sip_out(*other, &frame));
+        }
+    }
+
     fn drain_gate(&mut self, now: Instant) -> bool {
         let mut busy = false;
         while let Some(output) = self.gate.as_mut().and_then(Gate::poll_output) {
@@ -71,17 +75,20 @@ impl Rm {
                     let socket = SocketId(u32::from(listener));
                     self.outputs.push_back(Output::Datagram { socket, to, bytes });
                 }
-                gate::Output::Sip { b2b, frame } if b2b == self.id => {
+                gate::Output::Sip { to, frame } if to == self.id => {
                     if let Some(role) = &mut self.b2b {
                         role.b2b.handle_input(now, b2bua::Input::Sip(frame));
                     }
                 }
-                gate::Output::Sip { b2b, frame } => self.outputs.push_back(Output::Frame {
-                    peer: driver::NodeId(b2b.0),
+                gate::Output::Sip { to, frame } => self.outputs.push_back(Output::Frame {
+                    peer: driver::NodeId(to.0),
                     class: Class::Calls,
                     kind: SipIn::KIND,
                     payload: frame.encode(),
                 }),
+                gate::Output::Relay { gate, frame } => {
+                    self.outputs.push_back(sip_out(gate, &frame));
+                }
             }
         }
         busy
@@ -118,4 +125,9 @@ impl Rm {
             role.verdicts.handle_input(now, input);
         }
     }
+}
+
+fn sip_out(gate: NodeId, frame: &SipOut) -> Output {
+    let (peer, payload) = (driver::NodeId(gate.0), frame.encode());
+    Output::Frame { peer, class: Class::Calls, kind: SipOut::KIND, payload }
 }

@@ -11,9 +11,9 @@ fn a_request_goes_to_the_owner_of_its_slot_with_its_source_in_via() {
     let mut run = Run::started();
     let invite = request("INVITE", "rport;branch=z9hG4bKphone", "");
 
-    let Some(Output::Sip { b2b, frame }) = run.datagram(PHONE, &invite) else { panic!() };
+    let Some(Output::Sip { to, frame }) = run.datagram(PHONE, &invite) else { panic!() };
 
-    assert_eq!(b2b, B2B);
+    assert_eq!(to, B2B);
     assert_eq!(frame.slot, SLOTS.of_call_id(b"call-1@phone"));
     assert_eq!(frame.hops, 0);
     assert_eq!(frame.flow, flow(PHONE));
@@ -245,12 +245,37 @@ fn an_owner_out_of_reach_is_reached_through_another_b2b() {
     run.input(Input::Slots { from: B2B, map: SlotMap::whole(reign) });
     run.input(Input::B2bDown(B2B));
 
-    let Some(Output::Sip { b2b, .. }) = run.invite(1) else { panic!() };
-    assert_eq!(b2b, NodeId(9));
+    let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+    assert_eq!(to, NodeId(9));
     assert_eq!(run.gate.counters().detoured, 1);
     run.input(Input::B2bDown(NodeId(9)));
-    let Some(Output::Sip { b2b, .. }) = run.invite(1) else { panic!() };
-    assert_eq!(b2b, NodeId(8));
+    let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+    assert_eq!(to, NodeId(8));
+}
+
+#[test]
+fn two_gates_help_each_other_once_to_the_owner_and_back() {
+    let mut run = Run::started();
+    run.input(Input::GateUp(GATE));
+    run.input(Input::B2bUp(NodeId(8)));
+    run.input(Input::B2bDown(B2B));
+
+    // Rather than to a b2b that hands it on: that one may have lost the owner, too.
+    let Some(Output::Sip { to, frame }) = run.invite(1) else { panic!() };
+    assert_eq!((to, frame.hops, frame.flow.gate), (GATE, 1, NodeId(1)));
+    assert_eq!(run.input(Input::Relay(frame.clone())), None);
+    run.input(Input::B2bUp(B2B));
+    let relayed = Output::Sip { to: B2B, frame: frame.clone() };
+    assert_eq!(run.input(Input::Relay(frame)), Some(relayed));
+
+    let flow = Flow { gate: GATE, ..flow(PHONE) };
+    let frame = SipOut { slot: Slot(7), epoch: Epoch(1), flow, bytes: Bytes::new() };
+    let relayed = Output::Relay { gate: GATE, frame: frame.clone() };
+    assert_eq!(run.frame(frame.clone()), Some(relayed));
+    run.input(Input::GateUp(NodeId(9)));
+    assert_eq!(run.input(Input::Sip { from: NodeId(9), frame: frame.clone() }), None);
+    assert_eq!(run.frame(SipOut { epoch: Epoch(2), ..frame }), None);
+    assert_eq!((run.gate.counters().relayed, run.gate.counters().stale_flows), (2, 1));
 }
 
 #[test]
@@ -357,7 +382,7 @@ fn an_invite_its_copy_and_its_cancel_meet_in_one_slot_through_any_gate() {
     let (mut one, mut other) = (Run::started(), Run::started());
     let slot = |output: Option<Output>| match output {
         Some(Output::Sip { frame, .. }) => frame.slot,
-        Some(Output::Datagram { .. }) | None => panic!("not passed"),
+        Some(Output::Datagram { .. } | Output::Relay { .. }) | None => panic!("not passed"),
     };
 
     let invite = request("INVITE", "branch=z9hG4bKphone", "");
@@ -420,6 +445,7 @@ proptest! {
 }
 
 const B2B: NodeId = NodeId(2);
+const GATE: NodeId = NodeId(3);
 const PHONE: &str = "127.0.0.9:5062";
 const STRANGER: &str = "198.51.100.7:5060";
 const SLOTS: SlotHash = SlotHash::new(77);
@@ -478,7 +504,7 @@ impl Run {
     }
 
     fn frame(&mut self, frame: SipOut) -> Option<Output> {
-        self.input(Input::Sip { b2b: B2B, frame })
+        self.input(Input::Sip { from: B2B, frame })
     }
 
     fn invite(&mut self, call: u32) -> Option<Output> {
@@ -489,7 +515,7 @@ impl Run {
     fn answered(&mut self, from: &str, text: &str) -> String {
         match self.datagram(from, text) {
             Some(Output::Datagram { bytes, .. }) => String::from_utf8(bytes.to_vec()).unwrap(),
-            other @ (Some(Output::Sip { .. }) | None) => panic!("{other:?}"),
+            other @ (Some(Output::Sip { .. } | Output::Relay { .. }) | None) => panic!("{other:?}"),
         }
     }
 
