@@ -252,6 +252,27 @@ impl Detector {
             life::Heard::Started => self.outputs.push_back(Output::Alive(beat.gateway, beat.boot)),
             life::Heard::Risen => self.counters.falses += 1,
         }
+        self.rise_for_want_of_others(now, beat.gateway);
+    }
+
+    /// Lets a gateway that was judged falsely count again at once if no other lives: one that may
+    /// stutter is better than none.
+    fn rise_for_want_of_others(&mut self, now: Instant, id: NodeId) {
+        let mut lives = self.gateways.values().filter_map(|gateway| gateway.life.as_ref());
+        if lives.any(Life::is_alive) {
+            return;
+        }
+        let Some(life) = self.gateways.get(&id).and_then(|gateway| gateway.life.as_ref()) else {
+            return;
+        };
+        let (quiet, threshold) = (life.quiet(now, self.window_from).0, self.threshold(now, life));
+        let Some(life) = self.gateways.get_mut(&id).and_then(|gateway| gateway.life.as_mut())
+        else {
+            return;
+        };
+        if quiet < threshold && life.rise_at_once() {
+            self.outputs.push_back(Output::Alive(id, life.boot));
+        }
     }
 
     fn handle_refused(&mut self, now: Instant, id: NodeId) {

@@ -111,6 +111,19 @@ impl Life {
         true
     }
 
+    /// Lets one count as living again that was judged by silence and has spoken since. Returns
+    /// whether it did.
+    pub(super) fn rise_at_once(&mut self) -> bool {
+        let risen = matches!(
+            self.standing,
+            Standing::Dead { cause: Cause::Silent { .. }, risen: true, .. }
+        );
+        if risen {
+            self.standing = Standing::Alive;
+        }
+        risen
+    }
+
     /// Returns the longest silence of a worker, and whose it is.
     pub(super) fn quiet(&self, now: Instant, window_from: Instant) -> (Duration, u16) {
         let mut longest = (Duration::ZERO, 0);

@@ -237,6 +237,27 @@ fn the_doubt_about_a_boot_ends_after_ten_minutes() {
 }
 
 #[test]
+fn a_gateway_that_was_judged_falsely_counts_again_at_once_when_no_other_lives() {
+    let mut run = Run::started(PLAIN, 2, 1);
+    run.silence_after_beat(2);
+    run.advance(100);
+    run.silent.clear();
+    run.advance(50);
+    assert_eq!(run.said().len(), 1);
+
+    run.silent.insert((1, 0));
+    run.refuse(1);
+    assert_eq!(run.said(), [Output::Dead(dead(1, Cause::Refused))]);
+    run.advance(10);
+    assert_eq!(run.said(), [Output::Alive(NodeId(2), Boot(1))]);
+
+    run.refuse(2);
+    assert_eq!(run.said(), [Output::Dead(dead(2, Cause::Refused))]);
+    run.advance(1000);
+    assert_eq!(run.said(), [], "proof is proof");
+}
+
+#[test]
 fn a_gateway_that_stutters_does_not_count_as_living_again() {
     let mut run = Run::started(PLAIN, 3, 1);
     run.silence_after_beat(2);

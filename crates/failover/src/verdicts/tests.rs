@@ -220,6 +220,30 @@ fn a_gateway_that_was_stopped_for_a_while_stays_out_until_it_is_steady_and_can_d
 }
 
 #[test]
+fn a_gateway_that_was_judged_falsely_gets_calls_at_once_when_the_last_other_dies() {
+    let mut world = World::started();
+    world.refuse_at_b2b(12);
+    world.refuse_at_controller(1, 12);
+    world.stopped.insert(10);
+    world.advance(200);
+    assert_eq!(world.deaths(), [12, 10]);
+    world.stopped.clear();
+    world.stopped.insert(12);
+    world.advance(100);
+    assert_eq!(world.living(), [11]);
+
+    world.stopped.insert(11);
+    world.refuse_at_b2b(11);
+    world.refuse_at_controller(1, 11);
+    world.advance(20);
+    assert_eq!(world.deaths(), [11]);
+    assert_eq!(world.living(), [10]);
+
+    world.refuse_at_b2b(10);
+    assert_eq!(world.deaths(), [10], "it can die again");
+}
+
+#[test]
 fn a_b2b_admits_for_itself_while_no_controller_is_heard() {
     let mut world = World::new();
     world.lose_controller(1);
@@ -253,14 +277,15 @@ proptest! {
     }
 
     #[test]
-    fn one_boot_dies_once_unless_it_speaks_for_two_seconds_between(steps in script()) {
+    fn one_boot_dies_once_unless_it_speaks_for_two_seconds_or_was_the_last_between(steps in script()) {
         let mut world = World::started();
         let mut died_at: BTreeMap<(u16, u64), u64> = BTreeMap::new();
         for step in steps {
             world.step(step);
-            for (gateway, boot, at) in std::mem::take(&mut world.history) {
+            for (gateway, boot, at, none_lived_at) in std::mem::take(&mut world.history) {
                 if let Some(before) = died_at.insert((gateway, boot), at) {
-                    prop_assert!(before + 2000 <= at, "{gateway} died at {before} and at {at}");
+                    let risen = before + 2000 <= at || before <= none_lived_at;
+                    prop_assert!(risen, "{gateway} died at {before} and at {at}");
                 }
             }
         }
@@ -330,8 +355,10 @@ struct World {
     to_b2b: Vec<(u16, Input)>,
     seq: u32,
     deaths: Vec<u16>,
-    /// Who died when, and how long those had been quiet that were called silent.
-    history: Vec<(u16, u64, u64)>,
+    /// Who died when, and when nobody had lived last; and how long those had been quiet that
+    /// were called silent.
+    history: Vec<(u16, u64, u64, u64)>,
+    none_lived_at: u64,
     silences: Vec<(u16, u64)>,
     heard_at: BTreeMap<u16, u64>,
 }
@@ -355,6 +382,7 @@ impl World {
             seq: 0,
             deaths: Vec::new(),
             history: Vec::new(),
+            none_lived_at: 0,
             silences: Vec::new(),
             heard_at: BTreeMap::new(),
         };
@@ -555,13 +583,16 @@ impl World {
                 }
                 Output::Dead { gateway, boot, cause } => {
                     self.deaths.push(gateway.0);
-                    self.history.push((gateway.0, boot.0, self.ms));
+                    self.history.push((gateway.0, boot.0, self.ms, self.none_lived_at));
                     if !cause.is_proof() {
                         let heard_at = self.heard_at.get(&gateway.0).copied().unwrap_or(0);
                         self.silences.push((gateway.0, self.ms - heard_at));
                     }
                 }
             }
+        }
+        if self.verdicts.detector.living().next().is_none() {
+            self.none_lived_at = self.ms;
         }
     }
 
