@@ -44,8 +44,6 @@ pub(crate) struct Speaks {
     pub(crate) phone: PhoneId,
     pub(crate) socket: SocketId,
     pub(crate) to: SocketAddr,
-    /// When its turn was.
-    pub(crate) due_at: Instant,
 }
 
 /// What a phone may use of its fleet.
@@ -227,18 +225,23 @@ impl Fleet {
         }
     }
 
+    /// Returns how long RTP has been due.
+    pub(crate) fn lateness(&self, now: Instant) -> Duration {
+        let due_at = self.voice_due_at().filter(|_| !self.metronome.is_fresh());
+        due_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
+
     /// Writes the next RTP packet that is due; `None` if none is.
     pub(crate) fn speak(&mut self, now: Instant, packet: &mut [u8; PACKET_LEN]) -> Option<Speaks> {
         let now_tick = self.tick_of(now);
         self.metronome.catch_up(now_tick);
         while self.metronome.tick() <= now_tick {
-            let due_at = self.start + Duration::from_millis(self.metronome.tick());
             while let Some(phone) = self.metronome.next_phone() {
                 let since_start = now.saturating_duration_since(self.start);
                 let speaker = &mut self.phones[index(phone)];
                 if let Some(to) = speaker.speak(since_start, self.config.speech, packet) {
                     let socket = self.config.rtp_socket(phone, speaker.speaks_from_other());
-                    return Some(Speaks { phone, socket, to, due_at });
+                    return Some(Speaks { phone, socket, to });
                 }
             }
             self.metronome.end_tick();

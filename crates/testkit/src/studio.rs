@@ -199,9 +199,9 @@ impl Room {
         let mut packet = [0; PACKET_LEN];
         loop {
             let now = clock();
+            // Asked before, because turns long past are skipped.
+            self.pace.late_max = self.pace.late_max.max(self.fleet.lateness(now));
             let Some(speaks) = self.fleet.speak(now, &mut packet) else { break };
-            let late = now.saturating_duration_since(speaks.due_at);
-            self.pace.late_max = self.pace.late_max.max(late);
             self.pace.spoken += 1;
             self.send(speaks.socket, speaks.to, &packet);
         }

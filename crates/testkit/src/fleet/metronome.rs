@@ -15,6 +15,9 @@ pub(crate) struct Metronome {
     speaking: [u32; SLOTS],
     /// Whether a phone speaks.
     speaks: Vec<bool>,
+    /// The first phone began to speak since the last tick, so that the ticks
+    /// before were nobody's.
+    fresh: bool,
 }
 
 const SLOTS: usize = 20;
@@ -22,7 +25,13 @@ const SLOTS_U32: u32 = 20;
 
 impl Metronome {
     pub(crate) fn new(phones: usize) -> Self {
-        Self { tick: 0, position: 0, speaking: [0; SLOTS], speaks: vec![false; phones] }
+        Self {
+            tick: 0,
+            position: 0,
+            speaking: [0; SLOTS],
+            speaks: vec![false; phones],
+            fresh: false,
+        }
     }
 
     pub(crate) fn tick(&self) -> u64 {
@@ -32,9 +41,10 @@ impl Metronome {
     /// Skips what is long past: ticks at which nobody spoke, and, after a
     /// sleep of a period or more, those that would make somebody speak twice.
     pub(crate) fn catch_up(&mut self, now_tick: u64) {
-        if self.speaking.iter().all(|&speaking| speaking == 0) {
+        let fresh = std::mem::take(&mut self.fresh);
+        if self.is_idle() {
             self.skip_to(now_tick + 1);
-        } else if u64::from(SLOTS_U32) < now_tick.saturating_sub(self.tick) {
+        } else if fresh || u64::from(SLOTS_U32) < now_tick.saturating_sub(self.tick) {
             self.skip_to(now_tick);
         }
     }
@@ -65,12 +75,21 @@ impl Metronome {
     }
 
     pub(crate) fn set(&mut self, phone: PhoneId, speaks: bool) {
-        let known = &mut self.speaks[index(phone)];
-        if *known != speaks {
-            *known = speaks;
+        if self.speaks[index(phone)] != speaks {
+            self.fresh |= speaks && self.is_idle();
+            self.speaks[index(phone)] = speaks;
             let speaking = &mut self.speaking[index(phone) % SLOTS];
             *speaking = if speaks { *speaking + 1 } else { *speaking - 1 };
         }
+    }
+
+    /// Returns whether the ticks until now were nobody's.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    fn is_idle(&self) -> bool {
+        self.speaking.iter().all(|&speaking| speaking == 0)
     }
 
     fn skip_to(&mut self, tick: u64) {
