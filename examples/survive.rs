@@ -4,7 +4,8 @@
 //! mediagate as processes on 127.0.0.1 to 127.0.0.4, lets phones talk through
 //! them, kills one role after the other, and tells from what the phones
 //! themselves heard whether every call was kept. It exits with 0 if every
-//! target was met, with 1 if one was missed, with 2 if it could not measure.
+//! target was met, with 1 if one was missed, with 2 if it could not measure, with
+//! 3 if that was because the machine has too much other work.
 
 mod survive {
     pub(crate) mod account;
@@ -26,6 +27,7 @@ use clap::Parser;
 
 use survive::account::Account;
 use survive::args::Args;
+use survive::outage::TooBusy;
 use survive::report::Report;
 use survive::{child, outage};
 
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln_error(&error);
-            ExitCode::from(2)
+            ExitCode::from(if error.is::<TooBusy>() { 3 } else { 2 })
         }
     }
 }

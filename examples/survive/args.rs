@@ -40,7 +40,8 @@ pub(crate) struct Args {
     pub(crate) bin_dir: Option<PathBuf>,
     /// Makes every span N times as wide: limits, spaces between new calls, how long is watched.
     /// For machines with other work. What must be kept, and the messages and packets
-    /// that may be seen or lost, stay as they are.
+    /// that may be seen or lost, stay as they are; but a measure in which only the latter
+    /// and times were missed is repeated if the phones themselves were late.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     pub(crate) slack: u32,
     /// Prints every SIP message that phones saw in an outage.

@@ -1,6 +1,7 @@
 //! One death after the other, and what the phones saw of each.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -28,10 +29,24 @@ const WATCHED: Duration = Duration::from_secs(3);
 const RETURN: Duration = Duration::from_secs(3);
 /// How long busy processes run.
 const HOGGED: Duration = Duration::from_secs(60);
-/// A measure is void if the phones' own ticks came later than this.
+/// The phones' own ticks must not come later than this.
 const LATE: Duration = Duration::from_millis(20);
 /// So many more measures than deaths may be void before the example gives up.
 const VOID_MAX: u32 = 4;
+
+/// Nothing could be measured: the phones themselves were late again and again.
+#[derive(Debug)]
+pub(crate) struct TooBusy {
+    void: u32,
+}
+
+impl fmt::Display for TooBusy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this machine is too busy to measure: {} measures were void", self.void)
+    }
+}
+
+impl std::error::Error for TooBusy {}
 
 /// What the phones saw of one death.
 #[derive(Debug, Serialize)]
@@ -114,16 +129,14 @@ impl Show<'_> {
         let mut measured = 0;
         while measured < self.args.kills {
             let outage = self.outage(role)?;
-            let late = LATE * self.args.slack < outage.own_lateness;
-            // A call that was lost was lost, whatever the clock says.
-            if late && outage.is_harmless() {
+            if self.is_void(role, &outage, report) {
                 void += 1;
                 self.account.say(&format!(
                     "void: the example's own clock came {:.1} ms late; once more",
                     millis(outage.own_lateness)
                 ));
                 if self.args.kills + VOID_MAX < void {
-                    bail!("this machine is too busy to measure: {void} measures were void");
+                    return Err(TooBusy { void }.into());
                 }
                 continue;
             }
@@ -132,6 +145,13 @@ impl Show<'_> {
         }
         report.set_void(role, void);
         Ok(())
+    }
+
+    /// A measure is void if the phones themselves were late. With slack it counts all the same if
+    /// it met its limits. A call that was lost was lost, whatever the clock says.
+    fn is_void(&self, role: Role, outage: &Outage, report: &Report) -> bool {
+        let counts = 1 < self.args.slack && report.meets(role, outage);
+        LATE < outage.own_lateness && outage.is_harmless() && !counts
     }
 
     fn outage(&mut self, role: Role) -> anyhow::Result<Outage> {

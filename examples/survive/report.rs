@@ -188,6 +188,11 @@ impl Report {
         }
     }
 
+    /// Returns whether one death met its targets.
+    pub(crate) fn meets(&self, role: Role, outage: &Outage) -> bool {
+        self.checks(role, outage).iter().all(|check| check.is_met)
+    }
+
     fn checks(&self, role: Role, outage: &Outage) -> Vec<Check> {
         let Self { how, calls, realtime, slack, .. } = *self;
         checks(role, Terms { how, calls, realtime, slack }, outage)
