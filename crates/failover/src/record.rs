@@ -99,6 +99,9 @@ pub struct Leg {
     pub identity: SdpIdentity,
     /// The last SDP of the phone that took effect; empty before the first.
     pub received: Bytes,
+    /// Who sends, as the phone itself wants it: what the other side's holds do not let it say in
+    /// [`Leg::received`] is kept from before.
+    pub wish: Direction,
     /// The last SDP sent to the phone that took effect.
     pub agreed: Option<SentSdp>,
     /// An offer of the phone that has no answer yet; empty when there is none.
@@ -344,6 +347,15 @@ impl Direction {
     #[must_use]
     pub fn mirrored(self) -> Self {
         Self::new(self.receives(), self.sends())
+    }
+
+    /// Returns the direction after an answer of the same party to an offer that let it choose what
+    /// `allowed` has: the rest it could not say.
+    #[must_use]
+    pub fn answered(self, allowed: Self, answer: Self) -> Self {
+        let sends = if allowed.sends() { answer.sends() } else { self.sends() };
+        let receives = if allowed.receives() { answer.receives() } else { self.receives() };
+        Self::new(sends, receives)
     }
 
     /// Returns what both directions allow.

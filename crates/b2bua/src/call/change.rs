@@ -104,11 +104,14 @@ impl Call {
     /// Answers an offer that repeats the last one; the other leg hears nothing of it.
     fn answer_refresh(&mut self, core: &mut Core, leg: usize, index: usize, narrow: bool) {
         let offer = std::mem::take(&mut self.record.legs[leg].offer_in);
-        self.set_received(leg, offer);
-        let Some((sent, bytes)) = self.prepare_agreed(leg, narrow) else {
+        self.take_offer(leg, offer);
+        let Some((sent, bytes)) = self.prepare_answer(leg, narrow) else {
             return self.refuse_invite(core, leg, index, 488);
         };
         self.record.legs[leg].agreed = Some(sent);
+        self.record.legs[leg].resync = false;
+        self.pass_direction(leg);
+        self.pass_direction(1 - leg);
         self.told(core, leg);
         self.answer_invite(core, leg, index, 200, Some(bytes));
     }
@@ -125,18 +128,14 @@ impl Call {
             return false;
         }
         self.answer_refresh(core, leg, index, true);
-        self.pass_direction(leg);
         true
     }
 
     /// Returns whether the open offer of `leg` asks for a direction that was not there before.
     fn widens(&self, leg: usize) -> bool {
         let party = &self.record.legs[leg];
-        let direction = |body: &[u8]| sdp::audio(body).map(|audio| audio.direction);
-        match (direction(&party.offer_in), direction(&party.received)) {
-            (Some(now), Some(before)) => now.narrowed(before) != now,
-            (None, _) | (_, None) => true,
-        }
+        sdp::audio(&party.offer_in)
+            .is_none_or(|offer| offer.direction.narrowed(party.wish) != offer.direction)
     }
 
     /// Sends a waiting re-INVITE of `leg` on, as soon as the other leg is free.
@@ -184,11 +183,7 @@ impl Call {
         let Some(asker) = asker else { return };
         let sdp = if offered {
             self.ack(core, leg, index);
-            if !body.is_empty() {
-                self.record.legs[leg].received = body;
-            }
-            let offer = self.record.legs[leg].offer_out.take();
-            self.record.legs[leg].agreed = offer;
+            self.take_answer(leg, body);
             self.record.legs[leg].resync = false;
             self.commit_offer(other);
             self.told(core, leg);
@@ -212,17 +207,23 @@ impl Call {
     /// Finishes an exchange whose asker has gone: the leg's session is put right by a re-INVITE.
     fn orphan_accepted(&mut self, core: &mut Core, leg: usize, index: usize, body: Bytes) {
         if self.record.legs[leg].outgoing[index].offered {
-            if !body.is_empty() {
-                self.set_received(leg, body);
-            }
-            if let Some(offer) = self.record.legs[leg].offer_out.take() {
-                self.record.legs[leg].agreed = Some(offer);
-            }
+            self.take_answer(leg, body);
             self.record.legs[leg].resync = true;
-        } else if let Some((sent, _)) = self.prepare_agreed(leg, false) {
-            self.record.legs[leg].agreed = Some(sent);
+        } else {
+            self.answer_offer(leg, body, false);
         }
         self.ack(core, leg, index);
+    }
+
+    /// Lets the offer in a 2xx of `leg` take effect; its answer, which the ACK carries, repeats what
+    /// was agreed, holds included.
+    pub(super) fn answer_offer(&mut self, leg: usize, offer: Bytes, narrow: bool) {
+        if sdp::audio(&offer).is_some() {
+            self.take_offer(leg, offer);
+        }
+        if let Some((sent, _)) = self.prepare_answer(leg, narrow) {
+            self.record.legs[leg].agreed = Some(sent);
+        }
     }
 
     pub(super) fn relay_refused(
@@ -297,9 +298,8 @@ impl Call {
     fn late_answer(&mut self, core: &mut Core, leg: usize, answer: &[u8]) {
         let other = 1 - leg;
         let usable = sdp::audio(answer).is_some();
-        if usable && let Some(offer) = self.record.legs[leg].offer_out.take() {
-            self.record.legs[leg].received = Bytes::copy_from_slice(answer);
-            self.record.legs[leg].agreed = Some(offer);
+        if usable && self.record.legs[leg].offer_out.is_some() {
+            self.take_answer(leg, Bytes::copy_from_slice(answer));
             self.commit_offer(other);
             self.told(core, leg);
             if let Some((sent, _)) = self.prepare(other, Base::Peer, Vec::new(), None) {

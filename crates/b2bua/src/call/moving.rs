@@ -149,8 +149,8 @@ impl Call {
 
     fn send_move(&mut self, core: &mut Core, leg: usize) -> bool {
         let sdp = match self.record.legs[leg].moving.offer {
-            Offer::Narrowed => self.prepare_agreed(leg, true),
-            Offer::Whole => self.prepare_agreed(leg, false),
+            Offer::Narrowed => self.prepare_offer(leg, true),
+            Offer::Whole => self.prepare_offer(leg, false),
             Offer::Absent => None,
         };
         if sdp.is_none() && self.record.legs[leg].moving.offer != Offer::Absent {
@@ -174,19 +174,14 @@ impl Call {
     ) {
         let offered = self.record.legs[leg].outgoing[index].offered;
         let body = Bytes::copy_from_slice(message::sdp_of(answer).unwrap_or_default());
-        if sdp::audio(&body).is_some() {
-            self.set_received(leg, body);
-        }
         if self.record.is_ended() {
             return self.ack(core, leg, index);
         }
         if offered {
-            if let Some(offer) = self.record.legs[leg].offer_out.take() {
-                self.record.legs[leg].agreed = Some(offer);
-            }
-        } else if let Some((sent, _)) = self.prepare_agreed(leg, true) {
-            // The phone made the offer: the ACK answers with what was agreed, holds included.
-            self.record.legs[leg].agreed = Some(sent);
+            let usable = sdp::audio(&body).is_some();
+            self.take_answer(leg, if usable { body } else { Bytes::new() });
+        } else {
+            self.answer_offer(leg, body, true);
         }
         self.record.legs[leg].resync = false;
         self.pass_direction(leg);

@@ -62,9 +62,26 @@ impl Call {
         sdp::render(self.record.base(leg, sent), &self.record.legs[leg].identity, sent)
     }
 
-    /// Makes the offer or answer that repeats what `leg` agreed on, narrowed to what its phone
-    /// takes, at the present media address.
-    pub(super) fn prepare_agreed(&mut self, leg: usize, narrow: bool) -> Option<(SentSdp, Bytes)> {
+    /// Makes the offer that repeats what `leg` agreed on at the present media address, with each
+    /// side's holds; `narrow` leaves only the codecs that its phone takes.
+    pub(super) fn prepare_offer(&mut self, leg: usize, narrow: bool) -> Option<(SentSdp, Bytes)> {
+        self.prepare_agreed(leg, narrow, self.owed_direction(leg))
+    }
+
+    /// Makes the answer to the phone's [`Leg::received`] that repeats what `leg` agreed on.
+    ///
+    /// [`Leg::received`]: failover::record::Leg::received
+    pub(super) fn prepare_answer(&mut self, leg: usize, narrow: bool) -> Option<(SentSdp, Bytes)> {
+        let offered = direction(&self.record.legs[leg].received).unwrap_or_default();
+        self.prepare_agreed(leg, narrow, self.owed_direction(leg).narrowed(offered.mirrored()))
+    }
+
+    fn prepare_agreed(
+        &mut self,
+        leg: usize,
+        narrow: bool,
+        now: Direction,
+    ) -> Option<(SentSdp, Bytes)> {
         let party = &self.record.legs[leg];
         let agreed = party.agreed.clone()?;
         let base = match party.resync {
@@ -74,14 +91,6 @@ impl Call {
         let sent = SentSdp { base, ..agreed };
         let ours = sdp::audio(self.record.base(leg, &sent))?;
         let theirs = sdp::audio(&party.received);
-        let now = match &theirs {
-            Some(_) if party.resync => self.wishes(1 - leg),
-            Some(theirs) => {
-                let was = sent.direction.unwrap_or(ours.direction);
-                was.narrowed(theirs.direction.mirrored())
-            }
-            None => sent.direction.unwrap_or(ours.direction),
-        };
         let direction = (now != ours.direction).then_some(now);
         let all = match sent.formats.is_empty() {
             true => &ours.formats,
@@ -97,37 +106,70 @@ impl Call {
         self.prepare(leg, sent.base, formats, direction)
     }
 
-    /// Returns the direction in the last SDP sent to a leg that took effect.
-    fn told_direction(&self, leg: usize) -> Direction {
-        let agreed = self.record.legs[leg].agreed.as_ref();
-        let direction = agreed.and_then(|sent| {
-            sent.direction.or_else(|| Some(sdp::audio(self.record.base(leg, sent))?.direction))
-        });
-        direction.unwrap_or_default()
+    /// Returns the direction in an SDP sent to a leg.
+    fn direction_in(&self, leg: usize, sent: &SentSdp) -> Direction {
+        let said = sent.direction.or_else(|| direction(self.record.base(leg, sent)));
+        said.unwrap_or_default()
     }
 
-    /// Returns who sends, as the phone of `leg` says it and as far as it was allowed to.
-    fn wishes(&self, leg: usize) -> Direction {
-        let said = sdp::audio(&self.record.legs[leg].received);
-        let said = said.map(|audio| audio.direction).unwrap_or_default();
-        said.narrowed(self.told_direction(leg).mirrored())
+    /// Returns the direction that a leg is to be told: the other phone's wish, as far as its own
+    /// phone wants to hear of it. One that holds is never asked to talk.
+    fn owed_direction(&self, leg: usize) -> Direction {
+        self.record.legs[1 - leg].wish.narrowed(self.record.legs[leg].wish.mirrored())
     }
 
-    /// Has the other leg told when the phone of `leg` answered our re-INVITE with another direction
-    /// than before: someone held or resumed in the same moment.
+    /// Has the other leg told when it does not know what the phone of `leg` wishes: someone held or
+    /// resumed while an INVITE of ours was open.
     pub(super) fn pass_direction(&mut self, leg: usize) {
         let other = 1 - leg;
-        if self.record.legs[other].agreed.is_none() {
-            return;
-        }
-        let takes = self.wishes(other).mirrored();
-        if self.told_direction(other).narrowed(takes) != self.wishes(leg).narrowed(takes) {
+        let Some(agreed) = &self.record.legs[other].agreed else { return };
+        let takes = self.record.legs[other].wish.mirrored();
+        if self.direction_in(other, agreed).narrowed(takes) != self.owed_direction(other) {
             self.record.legs[other].resync = true;
         }
     }
 
-    /// Takes over the phone's SDP although the other leg is not told of it.
-    pub(super) fn set_received(&mut self, leg: usize, body: Bytes) {
+    /// Lets an answer to our open offer take effect, and the offer too. An empty one says that what
+    /// the phone said before still counts.
+    pub(super) fn take_answer(&mut self, leg: usize, answer: Bytes) {
+        let party = &self.record.legs[leg];
+        let offer = party.offer_out.as_ref().or(party.agreed.as_ref());
+        if let (Some(offer), Some(said)) = (offer, direction(&answer)) {
+            let allowed = self.direction_in(leg, offer).mirrored();
+            self.record.legs[leg].wish = party.wish.answered(allowed, said);
+        }
+        if !answer.is_empty() {
+            self.set_received(leg, answer);
+        }
+        let party = &mut self.record.legs[leg];
+        if let Some(offer) = party.offer_out.take() {
+            party.agreed = Some(offer);
+        }
+    }
+
+    /// Lets an offer of the phone take effect although the other leg is not told of it.
+    pub(super) fn take_offer(&mut self, leg: usize, offer: Bytes) {
+        self.heed_offer(leg, &offer);
+        self.set_received(leg, offer);
+    }
+
+    /// Notes who sends, as the phone offers it. One that says no more than its SDP before wishes
+    /// nothing new: that one may have been an answer, limited by our offer. And one that is held
+    /// may offer not to send for that reason alone.
+    fn heed_offer(&mut self, leg: usize, offer: &[u8]) {
+        let party = &self.record.legs[leg];
+        let Some(said) = direction(offer) else { return };
+        if Some(said) == direction(&party.received) {
+            return;
+        }
+        let told = party.agreed.as_ref().map(|sent| self.direction_in(leg, sent));
+        let is_held = told.is_some_and(|told| !told.receives());
+        let sends = said.sends() || is_held && party.wish.sends();
+        self.record.legs[leg].wish = Direction::new(sends, said.receives());
+    }
+
+    /// Takes over an SDP of the phone; what the other leg was sent stays the same.
+    fn set_received(&mut self, leg: usize, body: Bytes) {
         let other = 1 - leg;
         let old = std::mem::replace(&mut self.record.legs[leg].received, body);
         self.media_changed = true;
@@ -145,8 +187,9 @@ impl Call {
 
     /// Lets the phone's open offer take effect; what the other leg was sent of it stays the same.
     pub(super) fn commit_offer(&mut self, leg: usize) {
-        let party = &mut self.record.legs[leg];
-        party.received = std::mem::take(&mut party.offer_in);
+        let offer = std::mem::take(&mut self.record.legs[leg].offer_in);
+        self.heed_offer(leg, &offer);
+        self.record.legs[leg].received = offer;
         self.media_changed = true;
         let other = &mut self.record.legs[1 - leg];
         for sent in [&mut other.agreed, &mut other.offer_out].into_iter().flatten() {
@@ -165,6 +208,11 @@ impl Call {
             sent.base = Base::Own(offer);
         }
     }
+}
+
+/// Returns who sends in the audio stream of a description, as its party says it.
+fn direction(body: &[u8]) -> Option<Direction> {
+    sdp::audio(body).map(|audio| audio.direction)
 }
 
 /// Returns a hash of an SDP that is never 0.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use failover::moves::Move;
 use failover::record::{
-    Base, CallRecord, Leg, LegState, Phase, Purpose, SdpIdentity, SentSdp, ServerInvite,
+    Base, CallRecord, Direction, Leg, LegState, Phase, Purpose, SdpIdentity, SentSdp, ServerInvite,
     ServerState, Target,
 };
 use failover::{CallId, Flow, Slot};
@@ -146,10 +146,8 @@ impl Call {
     /// Lets an SDP in a provisional answer take effect, and makes the caller's.
     fn early_answer(&mut self, sdp: &[u8], tag: &[u8]) -> Option<Bytes> {
         sdp::audio(sdp)?;
-        let callee = &mut self.record.legs[1];
-        callee.received = Bytes::copy_from_slice(sdp);
-        callee.early_tag = Bytes::copy_from_slice(tag);
-        callee.agreed = callee.offer_out.take();
+        self.take_answer(1, Bytes::copy_from_slice(sdp));
+        self.record.legs[1].early_tag = Bytes::copy_from_slice(tag);
         if self.record.legs[0].agreed.is_none() {
             self.commit_offer(0);
         }
@@ -200,16 +198,11 @@ impl Call {
 
     /// Lets the answer in a 2xx take effect, and makes the caller's.
     fn final_answer(&mut self, core: &mut Core, body: &[u8], tag: &[u8]) -> Option<Bytes> {
-        if !body.is_empty() {
-            self.set_received(1, Bytes::copy_from_slice(body));
-        } else if self.record.legs[1].received.is_empty() {
+        self.take_answer(1, Bytes::copy_from_slice(body));
+        if self.record.legs[1].received.is_empty() {
             return None;
         }
-        let callee = &mut self.record.legs[1];
-        if let Some(offer) = callee.offer_out.take() {
-            callee.agreed = Some(offer);
-        }
-        let same_branch = callee.early_tag == tag;
+        let same_branch = self.record.legs[1].early_tag == tag;
         match self.record.legs[0].agreed.clone() {
             // RFC 3261 §13.2.1: the 2xx repeats the SDP of the provisional answer.
             Some(told) if same_branch => return Some(self.render(0, &told)),
@@ -326,6 +319,7 @@ fn new_leg(
             digest: 0,
         },
         received: Bytes::new(),
+        wish: Direction::default(),
         agreed: None,
         offer_in: Bytes::new(),
         offer_out: None,

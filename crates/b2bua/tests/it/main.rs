@@ -4,6 +4,7 @@
 
 mod calls;
 mod chaos;
+mod holds;
 mod ladders;
 mod observer;
 mod phone;
