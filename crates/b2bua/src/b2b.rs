@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use failover::{Aor, Binding, Boot, CallId, CallRecord, Clock, NodeId};
+use failover::{Aor, Binding, Boot, CallId, CallRecord, Clock, NodeId, Tombstone};
 use sip_core::transactions::{self, ClientKey, ServerKey};
 use sip_core::{Message, Method, Name, Scheme, Uri, Verdict, Writer};
 
@@ -12,6 +12,7 @@ use crate::call::{Call, answer_options};
 use crate::config::Config;
 use crate::core::{ClientUse, Core, Counters, Gate, Way};
 use crate::frame::SipIn;
+use crate::graves::Graves;
 use crate::io::{Input, MediaCommand, MediaEvent, Output};
 use crate::message;
 use crate::registrar::Registrar;
@@ -25,6 +26,7 @@ use crate::routing;
 pub struct B2b {
     core: Core,
     calls: BTreeMap<CallId, Box<Call>>,
+    graves: Graves,
     registrar: Registrar,
 }
 
@@ -35,7 +37,7 @@ pub struct Figures {
     pub calls: usize,
     /// Gates that can be reached.
     pub gates: usize,
-    /// Ended calls whose late messages are still answered.
+    /// Calls that are over and whose late messages are still answered.
     pub tombstones: usize,
     /// Addresses of record with a binding.
     pub aors: usize,
@@ -60,6 +62,7 @@ impl B2b {
         Self {
             core: Core::new(config, clock, seed),
             calls: BTreeMap::new(),
+            graves: Graves::default(),
             registrar: Registrar::default(),
         }
     }
@@ -102,6 +105,9 @@ impl B2b {
             let Some(call) = self.core.due() else { break };
             self.with_call(call, |call, core| call.handle_timeout(core));
         }
+        while let Some(call) = self.graves.due(self.core.unix) {
+            self.graves.remove(call);
+        }
         for call in self.core.shortage.round(now) {
             self.with_call(call, |call, core| call.ask_for_ports(core));
         }
@@ -121,6 +127,7 @@ impl B2b {
         [
             self.core.transactions.poll_timeout(),
             self.core.first_deadline(),
+            self.graves.first_until().map(|until| self.core.clock.instant_at(until)),
             self.core.shortage.round_at(),
             self.core.pacer.poll_timeout(),
             self.registrar.poll_timeout(&self.core),
@@ -130,7 +137,19 @@ impl B2b {
         .min()
     }
 
-    /// Returns the records of all calls, tombstones included, in the order of their ids.
+    /// Returns what is left of calls that are over, in the order of their ids.
+    pub fn tombstones(&self) -> impl Iterator<Item = &Tombstone> {
+        self.graves.iter()
+    }
+
+    /// Takes over the tombstone of another process, or of an earlier life of this one.
+    pub fn restore_tombstone(&mut self, stone: Tombstone) {
+        if !self.calls.contains_key(&stone.call) {
+            self.graves.insert(stone);
+        }
+    }
+
+    /// Returns the records of all calls that are not over, in the order of their ids.
     pub fn records(&self) -> impl Iterator<Item = &CallRecord> {
         self.calls.values().map(|call| &call.record)
     }
@@ -140,7 +159,7 @@ impl B2b {
     pub fn restore(&mut self, now: Instant, record: CallRecord) {
         self.core.set_time(now);
         let id = record.call;
-        if self.calls.contains_key(&id) {
+        if self.calls.contains_key(&id) || self.graves.get(id).is_some() {
             return;
         }
         let call = Call::restored(&mut self.core, record);
@@ -175,7 +194,7 @@ impl B2b {
         Figures {
             calls: self.core.live,
             gates: self.core.gates.len(),
-            tombstones: self.calls.len() - self.core.live,
+            tombstones: self.graves.len(),
             aors: self.registrar.len(),
             moves_in_flight: self.core.pacer.in_flight(),
             counters: self.core.counters,
@@ -187,8 +206,10 @@ impl B2b {
         let Some(call) = self.calls.get_mut(&id) else { return };
         act(call, &mut self.core);
         if call.settle(&mut self.core) {
+            let stone = call.tombstone(&self.core);
             call.forget(&mut self.core);
             self.calls.remove(&id);
+            stone.into_iter().for_each(|stone| self.graves.insert(stone));
         }
     }
 
@@ -245,7 +266,7 @@ impl B2b {
                 let Some(leg) = leg else { return };
                 self.with_call(leg.call, |call, core| call.acked(core, leg.leg, &message));
             }
-            From::Response { key, message, .. } => self.handle_response(key, &message),
+            From::Response { key, flow, message } => self.handle_response(key, flow, &message),
             From::TimedOut { key } => self.handle_silence(key),
             From::Acknowledged { key } => {
                 let Some(invite) = self.core.server(key) else { return };
@@ -282,7 +303,7 @@ impl B2b {
         }
         if let Some(tag) = request.to_tag() {
             let Some(leg) = self.core.leg_of(tag) else {
-                return self.core.answer(key, request, 481);
+                return self.graves.answer(&mut self.core, key, request);
             };
             return self.with_call(leg.call, |call, core| {
                 call.requested(core, leg.leg, key, way, request);
@@ -364,14 +385,18 @@ impl B2b {
         })
     }
 
-    fn handle_response(&mut self, key: ClientKey, response: &Message) {
-        let is_final = response.status().is_some_and(|status| 200 <= status);
+    fn handle_response(&mut self, key: ClientKey, way: Way, response: &Message) {
+        let status = response.status().unwrap_or(0);
+        let is_final = 200 <= status;
         match self.core.client(key) {
             Some(&ClientUse::Invite(invite)) => self.with_call(invite.leg.call, |call, core| {
                 call.invite_answered(core, invite, response);
             }),
             Some(ClientUse::Bye(_) | ClientUse::Pass(..)) if is_final => {
-                self.finish_request(key, response.status().unwrap_or(500), Some(response));
+                self.finish_request(key, status, Some(response));
+            }
+            None if response.method() == Method::Invite && (200..300).contains(&status) => {
+                self.graves.accepted(&mut self.core, way, response);
             }
             Some(ClientUse::Bye(_) | ClientUse::Pass(..)) | None => {}
         }

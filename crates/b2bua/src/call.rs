@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use failover::record::{
-    CallRecord, ClientInvite, ClientState, Leg, Phase, Purpose, SentSdp, ServerState,
+    CallRecord, ClientInvite, ClientState, Leg, LegState, Phase, Purpose, SentSdp, ServerState,
 };
-use failover::{CallId, NodeId, UnixMs};
+use failover::{CallId, NodeId, Tombstone, UnixMs};
 use sip_core::transactions::{ClientKey, ServerKey};
 
 use crate::core::{ClientUse, Core, InviteId, LegId, Way};
+use crate::graves::tombstone;
 use crate::io::Cause;
 use crate::message;
 use media::Told;
@@ -87,13 +88,12 @@ impl Call {
     }
 
     /// Does what the state of the call asks for after anything happened, and sets its deadline.
-    /// Returns whether the call may be forgotten.
+    /// Returns whether the call is over, so that a tombstone does instead of it.
     pub(crate) fn settle(&mut self, core: &mut Core) -> bool {
         if self.record.is_ended() {
             for leg in 0..2 {
                 self.say_farewell(core, leg);
             }
-            self.bury();
         } else if self.record.phase == Phase::Talking {
             for leg in 0..2 {
                 self.relay_waiting(core, leg);
@@ -105,7 +105,27 @@ impl Call {
         self.sync_media(core);
         let at = self.next_deadline(core);
         core.arm(self.record.call, &mut self.armed, at);
-        matches!(self.record.phase, Phase::Ended { until } if until <= core.unix)
+        matches!(self.record.phase, Phase::Ended { until } if until <= core.unix || self.is_over())
+    }
+
+    /// Returns whether both dialogs are over and no INVITE is open or waits for an ACK.
+    fn is_over(&self) -> bool {
+        self.record.legs.iter().all(|leg| {
+            leg.state == LegState::Gone
+                && leg.incoming.is_empty()
+                && leg.outgoing.iter().all(|invite| match invite.state {
+                    ClientState::Accepted { acked, .. } => acked,
+                    ClientState::Calling | ClientState::Proceeding => false,
+                })
+        })
+    }
+
+    /// Returns what is left of a call that is over; `None` when its time is over, too.
+    pub(crate) fn tombstone(&self, core: &Core) -> Option<Tombstone> {
+        match self.record.phase {
+            Phase::Ended { until } if core.unix < until => Some(tombstone(&self.record, until)),
+            Phase::Placing | Phase::Calling | Phase::Talking | Phase::Ended { .. } => None,
+        }
     }
 
     /// Takes the call out of all tables.

@@ -167,6 +167,12 @@ impl Core {
         Some(listener.advertise)
     }
 
+    /// Returns the Via value of a new request that goes there; `None` when the gate is unknown.
+    pub(crate) fn via(&mut self, (flow, slot): &Way) -> Option<Vec<u8>> {
+        let addr = self.advertised(flow)?;
+        Some(message::via_at(addr, flow.transport, &self.names.branch(*slot)))
+    }
+
     /// Sends a message that no transaction repeats.
     pub(crate) fn send(&mut self, (mut flow, slot): Way, bytes: Bytes) {
         if let Some(gate) = self.gates.get(&flow.gate)

@@ -7,6 +7,7 @@ mod config;
 mod core;
 pub mod frame;
 pub mod gate;
+mod graves;
 mod io;
 mod message;
 mod registrar;

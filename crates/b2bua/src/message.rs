@@ -88,8 +88,12 @@ fn with_sdp(writer: Writer, sdp: Option<Bytes>) -> Writer {
 
 /// Returns the Via value of a request to `leg`.
 pub(crate) fn via(leg: &Leg, branch: &str) -> Vec<u8> {
-    format!("SIP/2.0/{} {};branch={branch};rport", leg.flow.transport.name(), leg.contact)
-        .into_bytes()
+    via_at(leg.contact, leg.flow.transport, branch)
+}
+
+/// Returns the Via value of a request that leaves from `addr`.
+pub(crate) fn via_at(addr: SocketAddr, transport: Transport, branch: &str) -> Vec<u8> {
+    format!("SIP/2.0/{} {addr};branch={branch};rport", transport.name()).into_bytes()
 }
 
 /// Returns the branch with this random part.

@@ -12,6 +12,7 @@ mod place;
 pub mod record;
 pub mod replica;
 pub mod slots;
+mod tombstone;
 pub mod verdicts;
 
 pub use binding::{Aor, Binding};
@@ -20,3 +21,4 @@ pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
 pub use place::{Latched, Place};
 pub use record::CallRecord;
 pub use slots::{Epoch, Slot, SlotMap};
+pub use tombstone::{EndedLeg, Tombstone};

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use failover::pacing::Outcome;
 use failover::record::{ClientState, LegState, Phase, Purpose, ServerState};
 use sip_core::transactions::ServerKey;
@@ -135,21 +134,6 @@ impl Call {
     /// Takes in the answer to our BYE, whatever it is, or that none came.
     pub(crate) fn bye_answered(&mut self, id: LegId) {
         self.record.legs[id.leg].state = LegState::Gone;
-    }
-
-    /// Drops from the record of an ended call what a tombstone does not need.
-    pub(super) fn bury(&mut self) {
-        if self.record.legs.iter().any(|leg| leg.state != LegState::Gone) {
-            return;
-        }
-        for leg in &mut self.record.legs {
-            leg.received = Bytes::new();
-            leg.offer_in = Bytes::new();
-            leg.offer_out = None;
-            if leg.incoming.is_empty() {
-                leg.agreed = None;
-            }
-        }
     }
 }
 

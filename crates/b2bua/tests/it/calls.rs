@@ -330,6 +330,61 @@ fn a_record_of_a_g711_call_takes_less_than_two_kilobytes() {
     assert!(world.record_len_max <= 2048, "{}", world.record_len_max);
 }
 
+#[test]
+fn of_a_call_that_is_over_on_both_sides_only_a_tombstone_is_left_for_64_seconds() {
+    for rebuild in [false, true] {
+        let mut world = talking();
+        world.steps(&["alice says BYE", "bob answers 200"]);
+        assert_eq!((world.b2b.records().count(), world.b2b.figures().tombstones), (0, 1));
+        world.observer.lenient = rebuild;
+        if rebuild {
+            world.rebuild();
+        }
+        for (method, status) in [("BYE", 200), ("INFO", 481), ("UPDATE", 481)] {
+            world.step(&format!("alice says {method}"));
+            assert_eq!(last(&world, "alice").status(), status, "{method} after the end");
+        }
+        world.step("bob says BYE");
+        assert_eq!(last(&world, "bob").status(), 200, "BYEs may cross");
+        let bye = world.phone_mut("bob").say("BYE", None).replace(";tag=", ";tag=x");
+        assert_eq!(world.ask("bob", &bye).status(), 481, "a stranger's");
+
+        world.advance(Duration::from_secs(64));
+        assert_eq!(world.b2b.figures().tombstones, 0);
+        world.step("alice says BYE");
+        assert_eq!(last(&world, "alice").status(), 481);
+    }
+}
+
+#[test]
+fn a_tombstone_is_small() {
+    assert!(size_of::<failover::Tombstone>() <= 64);
+}
+
+#[test]
+fn a_2xx_that_comes_after_the_end_is_acknowledged_and_that_of_another_branch_gets_its_bye() {
+    let mut world = world();
+    world.steps(&["phone trunk1 192.0.2.21:5060", "alice calls 9123"]);
+    world.steps(&["trunk1 answers 200 as two with sdp", "alice acks"]);
+    let invite = world.phone("trunk1").asked.clone().unwrap();
+    let copy = world.phone("trunk1").last.clone().unwrap();
+    world.steps(&["alice says BYE", "trunk1 answers 200"]);
+    assert_eq!(world.b2b.records().count(), 0);
+
+    let from = world.phone("trunk1").addr;
+    let (acks, before) = (world.phone("trunk1").acks.len(), last(&world, "trunk1"));
+    world.send(from, &copy);
+    assert_eq!(world.phone("trunk1").acks.len(), acks + 1);
+    assert_eq!(last(&world, "trunk1").header("To"), before.header("To"));
+    assert_eq!(last(&world, "trunk1").method(), "ACK", "no second BYE");
+
+    let other = world.phone_mut("trunk1").answer_to(&invite, 200, true, "", Some("one"));
+    world.send(from, &other);
+    let bye = last(&world, "trunk1");
+    assert_eq!((bye.method(), bye.tag("To")), ("BYE", "one"));
+    assert_eq!(world.phone("trunk1").acks.len(), acks + 2);
+}
+
 const SETUP: [&str; 5] = [
     "gateway 31",
     "gateway 32",

@@ -108,6 +108,7 @@ impl World {
     pub(crate) fn rebuild(&mut self) {
         trace(|| "rebuild".to_owned());
         let records: Vec<Bytes> = self.b2b.records().map(testkit::codec::encode).collect();
+        let stones: Vec<Bytes> = self.b2b.tombstones().map(testkit::codec::encode).collect();
         let bindings: Vec<_> =
             self.b2b.bindings().map(|(aor, binding)| (aor.clone(), binding.clone())).collect();
         let longest = records.iter().map(Bytes::len).max().unwrap_or(0);
@@ -119,6 +120,9 @@ impl World {
         self.introduce();
         for (aor, binding) in bindings {
             self.b2b.restore_binding(self.now, &aor, binding);
+        }
+        for stone in stones {
+            self.b2b.restore_tombstone(testkit::codec::decode(&stone).unwrap());
         }
         for record in records {
             let record: CallRecord = testkit::codec::decode(&record).unwrap();

@@ -1,0 +1,151 @@
+//! Calls that ended: what still answers their late messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
+
+use bytes::Bytes;
+use failover::record::CallRecord;
+use failover::{CallId, EndedLeg, Tombstone, UnixMs};
+use sip_core::dialog::Dialog;
+use sip_core::transactions::ServerKey;
+use sip_core::{Message, Method};
+use siphasher::sip::SipHasher13;
+
+use crate::core::{Core, Way, tag_key};
+
+/// The tombstones of a b2b.
+#[derive(Default)]
+pub(crate) struct Graves {
+    calls: BTreeMap<CallId, Tombstone>,
+    /// Which leg has a tag of ours, by the tag's random part.
+    tags: BTreeMap<u64, (CallId, usize)>,
+    until: BTreeSet<(UnixMs, CallId)>,
+}
+
+impl Graves {
+    /// Puts up a tombstone, unless the call has one.
+    pub(crate) fn insert(&mut self, stone: Tombstone) {
+        if self.calls.contains_key(&stone.call) {
+            return;
+        }
+        for (leg, ended) in stone.legs.iter().enumerate() {
+            self.tags.insert(ended.local_tag, (stone.call, leg));
+        }
+        self.until.insert((stone.until, stone.call));
+        self.calls.insert(stone.call, stone);
+    }
+
+    /// Takes a tombstone away.
+    pub(crate) fn remove(&mut self, call: CallId) {
+        let Some(stone) = self.calls.remove(&call) else { return };
+        self.until.remove(&(stone.until, call));
+        for ended in stone.legs {
+            self.tags.remove(&ended.local_tag);
+        }
+    }
+
+    /// Returns a call whose tombstone has stood long enough.
+    pub(crate) fn due(&self, now: UnixMs) -> Option<CallId> {
+        self.until.first().filter(|(until, _)| *until <= now).map(|&(_, call)| call)
+    }
+
+    /// Returns when the next tombstone is to go.
+    pub(crate) fn first_until(&self) -> Option<UnixMs> {
+        self.until.first().map(|&(until, _)| until)
+    }
+
+    pub(crate) fn get(&self, call: CallId) -> Option<&Tombstone> {
+        self.calls.get(&call)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Tombstone> {
+        self.calls.values()
+    }
+
+    /// Answers a request inside a dialog that is over or was never there: a BYE may have crossed
+    /// ours, or be a copy of one that another process answered.
+    pub(crate) fn answer(&self, core: &mut Core, key: ServerKey, request: &Message) {
+        let ended = request.to_tag().and_then(|tag| self.leg(tag));
+        let peer = fingerprint(request.call_id(), request.from_tag().unwrap_or_default());
+        let is_ours = ended.is_some_and(|ended| ended.peer == peer);
+        let status = if is_ours && request.method() == Method::Bye { 200 } else { 481 };
+        core.answer(key, request, status);
+    }
+
+    /// Acknowledges a 2xx to an INVITE of an ended call. A copy needs no more; another branch of a
+    /// fork has a dialog of its own, which ends with BYE (RFC 3261 §13.2.2.4).
+    pub(crate) fn accepted(&self, core: &mut Core, way: Way, answer: &Message) {
+        let Some(Ok(mut dialog)) = dialog_of(answer).map(|dialog| dialog.answered(answer)) else {
+            return;
+        };
+        if dialog.remote_target.is_empty() {
+            return;
+        }
+        let Some(via) = core.via(&way) else { return };
+        let ack = dialog.ack(dialog.local_cseq, &via).finish();
+        core.send(way, ack.bytes().clone());
+        let peer = fingerprint(&dialog.call_id, &dialog.remote_tag);
+        if self.leg(&dialog.local_tag).is_some_and(|ended| ended.peer == peer) {
+            return;
+        }
+        let Some(via) = core.via(&way) else { return };
+        let bye = dialog.request(Method::Bye, &via).finish();
+        let reliable = way.0.transport.is_reliable();
+        // Without room for the transaction the branch is left to its own time-out.
+        let _ = core.transactions.request(core.now, way, reliable, &bye);
+    }
+
+    fn leg(&self, tag: &[u8]) -> Option<&EndedLeg> {
+        let &(call, leg) = self.tags.get(&tag_key(tag)?)?;
+        self.calls.get(&call)?.legs.get(leg)
+    }
+}
+
+/// Returns what is left of a call that is over on both sides and asks for no more ACKs.
+pub(crate) fn tombstone(record: &CallRecord, until: UnixMs) -> Tombstone {
+    let leg = |index: usize| {
+        let dialog = &record.legs[index].dialog;
+        EndedLeg {
+            local_tag: tag_key(&dialog.local_tag).unwrap_or_default(),
+            peer: fingerprint(&dialog.call_id, &dialog.remote_tag),
+        }
+    };
+    Tombstone { call: record.call, slot: record.slot, until, legs: [leg(0), leg(1)] }
+}
+
+/// Returns the dialog of an INVITE of ours before its answer, as the answer repeats it.
+fn dialog_of(answer: &Message) -> Option<Dialog> {
+    let from = answer.header(sip_core::Name::FROM)?;
+    let tag = answer.from_tag()?;
+    // We wrote it with the tag last.
+    let local = from.strip_suffix(tag)?.strip_suffix(b";tag=")?;
+    Some(Dialog {
+        call_id: Bytes::copy_from_slice(answer.call_id()),
+        local_tag: Bytes::copy_from_slice(tag),
+        remote_tag: Bytes::new(),
+        local: Bytes::copy_from_slice(local),
+        remote: Bytes::new(),
+        local_cseq: answer.cseq()?.number,
+        remote_cseq: None,
+        route_set: Vec::new(),
+        remote_target: Bytes::new(),
+        secure: false,
+        confirmed: false,
+    })
+}
+
+/// Returns a hash of a Call-ID and a peer's tag that is the same at every node.
+fn fingerprint(call_id: &[u8], tag: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    for part in [call_id, tag] {
+        hasher.write_usize(part.len());
+        hasher.write(part);
+        // No Call-ID or tag has one.
+        hasher.write(&[0]);
+    }
+    hasher.finish()
+}
