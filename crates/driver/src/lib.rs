@@ -16,6 +16,7 @@ mod queue;
 mod run;
 pub mod sim;
 mod sockets;
+pub mod store;
 mod sys;
 
 pub use link::{Dial, LinksConfig, LinksError};
