@@ -16,8 +16,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::Bytes;
-use failover::slots::{Bid, PromiseError, Promises, Reign};
-use failover::{Boot, Epoch, NodeId, Slot, SlotMap};
+use failover::slots::Reign;
+use failover::voter::Voter;
+use failover::{Boot, NodeId, Slot, SlotMap};
 use sip_core::{Message, Method, Verdict};
 
 use crate::frame::{SipIn, SipOut};
@@ -161,8 +162,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Gate {
     config: Config,
-    promises: Promises,
-    map: SlotMap,
+    voter: Voter,
     b2bs: BTreeMap<NodeId, B2b>,
     /// Other gates that can be reached.
     gates: BTreeSet<NodeId>,
@@ -177,7 +177,6 @@ pub struct Gate {
 struct B2b {
     is_up: bool,
     is_congested: bool,
-    heard_at: Instant,
 }
 
 /// Who gets a message next.
@@ -195,8 +194,7 @@ impl Gate {
     /// start.
     pub fn new(now: Instant, config: Config, seed: u64) -> Self {
         Self {
-            promises: Promises::new(now),
-            map: SlotMap::empty(),
+            voter: Voter::new(now, config.id, config.boot),
             b2bs: BTreeMap::new(),
             gates: BTreeSet::new(),
             sources: Sources::new(config.limits, seed),
@@ -214,10 +212,7 @@ impl Gate {
             Input::Datagram { listener, from, bytes } => {
                 self.handle_datagram(now, listener, from, bytes);
             }
-            Input::Sip { from, frame } => {
-                self.hear(now, from);
-                self.send(now, from, frame);
-            }
+            Input::Sip { from, frame } => self.send(now, from, frame),
             Input::Relay(frame) => self.relay(frame),
             Input::GateUp(gate) => {
                 self.gates.insert(gate);
@@ -225,14 +220,9 @@ impl Gate {
             Input::GateDown(gate) => {
                 self.gates.remove(&gate);
             }
-            Input::Slots { from, map } => {
-                self.hear(now, from);
-                self.promises.name(&map);
-                self.map.merge(&map);
-            }
+            Input::Slots { from, map } => self.voter.name(now, from, &map),
             Input::B2bUp(b2b) => {
-                let up = B2b { is_up: true, is_congested: false, heard_at: now };
-                self.b2bs.insert(b2b, up);
+                self.b2bs.insert(b2b, B2b { is_up: true, is_congested: false });
             }
             Input::B2bDown(b2b) => {
                 if let Some(b2b) = self.b2bs.get_mut(&b2b) {
@@ -253,31 +243,14 @@ impl Gate {
         self.outputs.pop_front()
     }
 
-    /// Promises the next epoch of a slot to a b2b that wants to take it over. `proof`: the death of
-    /// the owner is proven.
-    ///
-    /// # Errors
-    /// Says why not; nothing has changed then, and the b2b may ask again.
-    pub fn promise(
-        &mut self,
-        now: Instant,
-        slot: Slot,
-        epoch: Epoch,
-        proof: bool,
-    ) -> Result<(), PromiseError> {
-        let owner = self.map.get(slot).and_then(|reign| self.b2bs.get(&reign.owner));
-        let bid = Bid { epoch, proof, owner_heard_at: owner.map(|owner| owner.heard_at) };
-        self.promises.promise(now, slot, bid)
+    /// Returns the gate's vote: by it a b2b comes to own slots, and keeps them.
+    pub fn voter(&mut self) -> &mut Voter {
+        &mut self.voter
     }
 
     /// Returns the owners and epochs this gate knows, for a b2b or gate that starts.
     pub fn slots(&self) -> &SlotMap {
-        &self.map
-    }
-
-    /// Returns the highest epoch promised of a slot.
-    pub fn promised(&self, slot: Slot) -> Epoch {
-        self.promises.promised(slot)
+        self.voter.map()
     }
 
     /// Returns the gate's listeners.
@@ -290,15 +263,9 @@ impl Gate {
         self.counters
     }
 
-    fn hear(&mut self, now: Instant, b2b: NodeId) {
-        if let Some(b2b) = self.b2bs.get_mut(&b2b) {
-            b2b.heard_at = now;
-        }
-    }
-
     fn send(&mut self, now: Instant, from: NodeId, frame: SipOut) {
         let SipOut { slot, epoch, flow, .. } = frame;
-        if !self.promises.accepts(now, slot, epoch) {
+        if !self.voter.accepts(now, slot, epoch) {
             self.counters.fenced += 1;
         } else if from != flow.gate
             && self.gates.contains(&flow.gate)
@@ -321,7 +288,7 @@ impl Gate {
 
     /// Hands a message of another gate to its owner.
     fn relay(&mut self, frame: SipIn) {
-        let owner = self.map.get(frame.slot).map(|reign| reign.owner);
+        let owner = self.voter.map().get(frame.slot).map(|reign| reign.owner);
         match owner.filter(|owner| self.up(*owner).is_some()) {
             Some(to) => {
                 self.counters.relayed += 1;
@@ -451,7 +418,7 @@ impl Gate {
     /// Returns who takes messages of `slot`: the owner; else a gate that may reach it; else any b2b,
     /// which hands them on once.
     fn next_hop(&self, slot: Slot) -> Option<Hop> {
-        let Reign { owner, standby, .. } = self.map.get(slot)?;
+        let Reign { owner, standby, .. } = self.voter.map().get(slot)?;
         let hop = |to: NodeId, hops| {
             let is_congested = self.up(to).is_some_and(|b2b| b2b.is_congested);
             Hop { to, hops, is_owner: to == owner, is_congested }

@@ -1,15 +1,16 @@
-//! Who owns which part of a segment's SIP state, and what a gate promised about it.
+//! Who owns which part of a segment's SIP state.
 //!
 //! The state of a segment is cut into [`SLOTS`] slots. A slot has one owner, at most one standby and
-//! an epoch. [`SlotMap`] is all that a gate knows about b2bs; [`Promises`] is how gates fence an
-//! owner off: a gate takes frames of a slot only at the highest epoch it has promised.
+//! an epoch. [`SlotMap`] is all that a gate knows about b2bs.
+
+mod set;
 
 use std::fmt;
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
+pub use set::SlotSet;
 
 /// The number of slots of a segment.
 pub const SLOTS: usize = 256;
@@ -58,16 +59,17 @@ impl SlotMap {
         self.0[usize::from(slot.0)] = Some(reign);
     }
 
-    /// Takes from `other` every slot that it knows better: at a higher epoch, or with another
-    /// standby at the same epoch and owner. Returns whether anything changed.
-    pub fn merge(&mut self, other: &Self) -> bool {
+    /// Takes from what `from` says every slot that it knows better: at a higher epoch, or, from the
+    /// owner itself, with another standby. Returns whether anything changed.
+    pub fn learn(&mut self, from: NodeId, said: &Self) -> bool {
         let mut changed = false;
-        for (ours, theirs) in self.0.iter_mut().zip(other.0.iter()) {
+        for (ours, theirs) in self.0.iter_mut().zip(said.0.iter()) {
             let Some(theirs) = theirs else { continue };
             let newer = ours.is_none_or(|ours| {
                 ours.epoch < theirs.epoch
                     || (ours.epoch == theirs.epoch
                         && ours.owner == theirs.owner
+                        && from == theirs.owner
                         && ours.standby != theirs.standby)
             });
             if newer {
@@ -87,92 +89,6 @@ impl SlotMap {
     pub fn reigns(&self) -> impl Iterator<Item = (Slot, Reign)> + '_ {
         (0..=u8::MAX).map(Slot).filter_map(|slot| Some((slot, self.get(slot)?)))
     }
-}
-
-/// What a gate has promised about every slot.
-///
-/// A gate that starts takes frames of no slot for [`STARTING`]; then those of the highest epoch that
-/// any b2b or gate it reached has named.
-#[derive(Clone, Debug)]
-pub struct Promises {
-    opens_at: Instant,
-    promised: Box<[Epoch; SLOTS]>,
-}
-
-impl Promises {
-    /// Returns the promises of a gate that starts at `now`: none.
-    pub fn new(now: Instant) -> Self {
-        Self { opens_at: now + STARTING, promised: Box::new([Epoch(0); SLOTS]) }
-    }
-
-    /// Takes in what a b2b or another gate holds to be true. The highest epoch named binds: it was
-    /// promised by whoever was reached when this gate was not.
-    pub fn name(&mut self, map: &SlotMap) {
-        for (slot, reign) in map.reigns() {
-            let promised = &mut self.promised[usize::from(slot.0)];
-            *promised = (*promised).max(reign.epoch);
-        }
-    }
-
-    /// Promises `bid.epoch` of `slot`, after which nothing of a lower epoch passes.
-    ///
-    /// # Errors
-    /// Says why the bid failed; nothing has changed then. The bidder asks again while its reason holds.
-    pub fn promise(&mut self, now: Instant, slot: Slot, bid: Bid) -> Result<(), PromiseError> {
-        if now < self.opens_at {
-            return Err(PromiseError::Starting);
-        }
-        let promised = &mut self.promised[usize::from(slot.0)];
-        if bid.epoch <= *promised {
-            return Err(PromiseError::Stale { promised: *promised });
-        }
-        let owner_gone =
-            bid.proof || bid.owner_heard_at.is_none_or(|heard_at| heard_at + OWNER_SILENCE <= now);
-        if !owner_gone {
-            return Err(PromiseError::OwnerHeard);
-        }
-        *promised = bid.epoch;
-        Ok(())
-    }
-
-    /// Returns whether a frame of `slot` sent at `epoch` passes.
-    pub fn accepts(&self, now: Instant, slot: Slot, epoch: Epoch) -> bool {
-        self.opens_at <= now && epoch != Epoch(0) && self.promised(slot) == epoch
-    }
-
-    /// Returns the highest epoch promised of `slot`; zero when none was.
-    pub fn promised(&self, slot: Slot) -> Epoch {
-        self.promised[usize::from(slot.0)]
-    }
-}
-
-/// What a standby puts forward when it asks a gate for the next epoch of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bid {
-    /// The epoch asked for.
-    pub epoch: Epoch,
-    /// Whether the owner's death is proven, so that nobody has to wait for its silence.
-    pub proof: bool,
-    /// When this gate last heard the present owner; `None` if never in its life.
-    pub owner_heard_at: Option<Instant>,
-}
-
-/// Why a gate did not promise. Nobody is at fault; nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PromiseError {
-    /// The gate has just started and does not know yet what others promised.
-    #[error("the gate has just started")]
-    Starting,
-    /// A higher epoch, or this one, is promised already.
-    #[error("epoch {} is promised already", .promised.0)]
-    Stale {
-        /// The highest epoch promised.
-        promised: Epoch,
-    },
-    /// This gate heard the owner not long ago, and its death is not proven.
-    #[error("the owner was heard")]
-    OwnerHeard,
 }
 
 impl fmt::Display for Slot {
@@ -226,12 +142,6 @@ impl TryFrom<Vec<Run>> for SlotMap {
 #[error("runs of slots overlap or go backwards")]
 pub struct SlotMapError;
 
-/// How long a gate that starts listens before it takes frames.
-pub const STARTING: Duration = Duration::from_millis(300);
-
-/// How long an owner must have been silent at a gate before the gate promises its slots to another.
-pub const OWNER_SILENCE: Duration = Duration::from_millis(150);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,88 +177,23 @@ mod tests {
         let (old, new) = (SlotMap::whole(reign(1, 1)), SlotMap::whole(reign(2, 2)));
 
         let mut map = old.clone();
-        assert!(map.merge(&new));
-        assert!(!map.merge(&old));
+        assert!(map.learn(NodeId(9), &new));
+        assert!(!map.learn(NodeId(1), &old));
         assert_eq!(map, new);
     }
 
     #[test]
-    fn a_new_standby_of_the_same_owner_is_taken_without_a_new_epoch() {
+    fn a_new_standby_is_taken_from_the_owner_alone() {
         let mut map = SlotMap::whole(reign(1, 1));
+        let said = SlotMap::whole(Reign { standby: Some(NodeId(2)), ..reign(1, 1) });
 
-        assert!(map.merge(&SlotMap::whole(Reign { standby: Some(NodeId(2)), ..reign(1, 1) })));
-        assert!(!map.merge(&SlotMap::whole(Reign { standby: Some(NodeId(3)), ..reign(2, 1) })));
-        assert_eq!(map.get(SLOT), Some(Reign { standby: Some(NodeId(2)), ..reign(1, 1) }));
-    }
-
-    #[test]
-    fn a_gate_that_starts_takes_no_frame_for_300_ms_and_then_only_the_highest_epoch_named() {
-        let now = start();
-        let mut promises = Promises::new(now);
-        promises.name(&SlotMap::whole(reign(1, 3)));
-        promises.name(&SlotMap::whole(reign(2, 4)));
-        promises.name(&SlotMap::whole(reign(1, 3)));
-
-        assert!(!promises.accepts(now + ms(299), SLOT, Epoch(4)));
-        assert!(promises.accepts(now + ms(300), SLOT, Epoch(4)));
-        assert!(!promises.accepts(now + ms(300), SLOT, Epoch(3)));
-        assert!(!promises.accepts(now + ms(300), SLOT, Epoch(5)));
-    }
-
-    #[test]
-    fn a_slot_that_nobody_named_takes_no_frame() {
-        let now = start();
-
-        assert!(!Promises::new(now).accepts(now + ms(300), SLOT, Epoch(0)));
-    }
-
-    #[test]
-    fn an_owner_heard_not_long_ago_keeps_its_slot_unless_its_death_is_proven() {
-        let now = start() + ms(1000);
-        let mut promises = Promises::new(start());
-        promises.name(&SlotMap::whole(reign(1, 3)));
-        let bid = Bid { epoch: Epoch(4), proof: false, owner_heard_at: Some(now - ms(149)) };
-
-        assert_eq!(promises.promise(now, SLOT, bid), Err(PromiseError::OwnerHeard));
-        assert!(promises.accepts(now, SLOT, Epoch(3)));
-        assert_eq!(promises.promise(now + ms(1), SLOT, bid), Ok(()));
-        assert!(!promises.accepts(now + ms(1), SLOT, Epoch(3)));
-        assert_eq!(
-            promises.promise(
-                now,
-                SLOT,
-                Bid { epoch: Epoch(5), proof: true, owner_heard_at: Some(now) }
-            ),
-            Ok(())
-        );
-    }
-
-    #[test]
-    fn an_epoch_is_promised_once() {
-        let now = start() + ms(1000);
-        let mut promises = Promises::new(start());
-        let bid = Bid { epoch: Epoch(4), proof: true, owner_heard_at: None };
-
-        assert_eq!(promises.promise(start(), SLOT, bid), Err(PromiseError::Starting));
-        assert_eq!(promises.promise(now, SLOT, bid), Ok(()));
-        assert_eq!(
-            promises.promise(now, SLOT, bid),
-            Err(PromiseError::Stale { promised: Epoch(4) })
-        );
+        assert!(!map.learn(NodeId(9), &said));
+        assert!(map.learn(NodeId(1), &said));
+        assert!(!map.learn(NodeId(2), &SlotMap::whole(Reign { owner: NodeId(2), ..reign(1, 1) })));
+        assert_eq!(map, said);
     }
 
     fn reign(owner: u16, epoch: u32) -> Reign {
         Reign { owner: NodeId(owner), standby: None, epoch: Epoch(epoch) }
-    }
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
-    fn start() -> Instant {
-        use std::sync::OnceLock;
-        static START: OnceLock<Instant> = OnceLock::new();
-        *START.get_or_init(Instant::now)
     }
 }

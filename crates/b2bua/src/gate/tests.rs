@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use failover::slots::Reign;
-use failover::{SlotMap, Transport};
+use failover::voter::{Answer, Bid, Gone, Vote};
+use failover::{Epoch, SlotMap, Transport};
 use proptest::prelude::*;
 
 use super::*;
@@ -326,11 +327,24 @@ fn a_promise_of_the_next_epoch_fences_the_owner_off() {
     let frame = SipOut { slot: Slot(7), epoch: Epoch(1), flow: flow(PHONE), bytes: Bytes::new() };
     assert!(run.frame(frame.clone()).is_some());
 
+    let bid = Bid {
+        node: NodeId(8),
+        boot: Boot(1),
+        round: 1,
+        trial: false,
+        slots: [Slot(7)].into_iter().collect(),
+        epoch: Epoch(2),
+        known: Epoch(1),
+        owner: Some(B2B),
+        gone: Gone::Silent,
+    };
+    for ms in [0, 100, 200] {
+        let now = run.now();
+        assert_eq!(run.gate.voter().bid(now, &bid).answer, Answer::Heard { ms });
+        run.advance(100);
+    }
     let now = run.now();
-    assert_eq!(run.gate.promise(now, Slot(7), Epoch(2), false), Err(PromiseError::OwnerHeard));
-    run.advance(150);
-    let now = run.now();
-    assert_eq!(run.gate.promise(now, Slot(7), Epoch(2), false), Ok(()));
+    assert_eq!(run.gate.voter().bid(now, &bid), Vote { round: 1, answer: Answer::Granted });
 
     assert_eq!(run.frame(frame.clone()), None);
     assert!(run.frame(SipOut { slot: Slot(8), ..frame }).is_some());
