@@ -7,6 +7,7 @@ pub mod detector;
 mod flow;
 mod identity;
 pub mod moves;
+pub mod ownership;
 pub mod pacing;
 mod place;
 pub mod pulse;

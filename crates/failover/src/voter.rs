@@ -3,7 +3,7 @@
 //! Every SIP byte passes a gate, so gates are the fence: a gate takes frames of a slot only at the
 //! highest epoch it has promised. A b2b takes a slot with the promises of a majority of the voters,
 //! and an owner acts only while enough voters answer its pulses that no majority can have promised
-//! its slots to another: see `ownership`.
+//! its slots to another: see [`ownership`](crate::ownership).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,0 +1,537 @@
+//! The side of a b2b: which slots it owns, and whether it may act for them.
+//!
+//! The voters of a segment are its gates and the configured witness. With `n` voters, a b2b takes
+//! slots with the promises of `m = n / 2 + 1` of them, while no gate that it reaches refuses; and an
+//! owner acts only while its pulses of the last [`LEASE`] were answered by `n - m + 1`: whichever
+//! majority promises its slots to another, one of those answers will be missing. Nobody bids before a
+//! trial has shown that the bid would win.
+//!
+//! A slot that loses its owner goes to its standby, or, when it has none, to whoever is first; one
+//! that never had an owner to the b2b it is meant for; and after [`ORPHANED`] to any. A b2b that comes
+//! back gets nothing until an owner dies, except to be somebody's standby.
+
+mod bidding;
+mod lease;
+mod peer;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::pulse::{self, CLAIMS_MAX, Claim, Pulse, PulseBack, Standing};
+use crate::slots::{Reign, SLOTS, SlotSet};
+use crate::voter::{Bid, Vote};
+use crate::{Boot, Clock, Epoch, NodeId, Slot, SlotMap};
+use bidding::Round;
+pub use lease::LEASE;
+use peer::Peer;
+
+/// What an operator decides about a segment, and which of its b2bs this is. It must be the same at
+/// all of them, but for `node`, `boot` and `clock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// This b2b. Must be one of `b2bs`.
+    pub node: NodeId,
+    /// Its boot.
+    pub boot: Boot,
+    /// The time of its start on both clocks.
+    pub clock: Clock,
+    /// The gates; one may live in this process.
+    pub gates: BTreeSet<NodeId>,
+    /// Who votes as a gate does and is none.
+    pub witness: Option<NodeId>,
+    /// All b2bs of the segment.
+    pub b2bs: BTreeMap<NodeId, Member>,
+}
+
+/// One b2b of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Whether it gets no slots at the start.
+    pub standby: bool,
+    /// The server it runs on: a standby is rather chosen on another.
+    pub host: String,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Another b2b's pulse arrived. The node answers it itself.
+    Pulse(Pulse),
+    /// A pulse of ours was answered.
+    Back(PulseBack),
+    /// A pulse of ours was refused: its host lives and nobody listens there.
+    Refused(NodeId),
+    /// The control link to a voter or another b2b came up; its hello named this boot.
+    LinkUp {
+        /// Who is there.
+        peer: NodeId,
+        /// Its boot.
+        boot: Boot,
+    },
+    /// The control link ended. Proves nothing, but asks the peer at once.
+    LinkDown(NodeId),
+    /// A voter or another b2b says who owns what.
+    Map {
+        /// Who does.
+        from: NodeId,
+        /// What it knows.
+        map: SlotMap,
+    },
+    /// A voter answered a bid.
+    Vote {
+        /// The voter.
+        from: NodeId,
+        /// What it says.
+        vote: Vote,
+    },
+    /// The standby holds everything of these slots.
+    Synced {
+        /// The standby.
+        peer: NodeId,
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// The standby no longer holds everything.
+    Unsynced {
+        /// The standby.
+        peer: NodeId,
+    },
+    /// Another b2b gives slots to this one, and has sent all of their records.
+    HandOver {
+        /// Who does.
+        from: NodeId,
+        /// The slots.
+        slots: SlotSet,
+        /// The epoch at which it owned them.
+        epoch: Epoch,
+    },
+    /// Give every slot away, each as soon as a standby holds it, and take no more.
+    Drain,
+    /// The local store holds records of this epoch.
+    Stored(Epoch),
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send the datagram. To this node itself when its own gate votes.
+    Pulse {
+        /// To whom.
+        to: NodeId,
+        /// The datagram.
+        pulse: Pulse,
+    },
+    /// Send the bid. To this node itself when its own gate votes.
+    Bid {
+        /// To whom.
+        to: NodeId,
+        /// The frame.
+        bid: Bid,
+    },
+    /// Send the map. To this node itself when its own gate votes.
+    Map {
+        /// To whom.
+        to: NodeId,
+        /// The frame.
+        map: SlotMap,
+    },
+    /// These slots are ours from now on: restore what is held of them. Of slots that were ours
+    /// already, and of those given away in vain, only the epoch is new: keep what is there.
+    Own {
+        /// The slots.
+        slots: SlotSet,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// These slots are another's: drop what is held of them and send nothing.
+    Lose {
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// Copy these slots of ours to this standby, from the beginning.
+    Standby {
+        /// The slots.
+        slots: SlotSet,
+        /// To whom; `None` to nobody.
+        standby: Option<NodeId>,
+        /// The epoch at which they are owned.
+        epoch: Epoch,
+    },
+    /// Give these slots away: do nothing more for them, and let the standby know behind the last of
+    /// their records. [`Output::Lose`] follows when it has taken them, else [`Output::Own`].
+    HandOver {
+        /// The slots.
+        slots: SlotSet,
+        /// The standby.
+        to: NodeId,
+        /// The epoch at which they are owned.
+        epoch: Epoch,
+    },
+}
+
+/// What an operator may want to know; all counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times slots were won.
+    pub wins: u64,
+    /// Of these, times they were another's.
+    pub takeovers: u64,
+    /// Bids that failed though their trial had succeeded.
+    pub failures: u64,
+    /// Times slots were lost to another.
+    pub losses: u64,
+    /// Times the lease ended while slots were owned.
+    pub mutes: u64,
+}
+
+/// Owns slots for one b2b. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    config: Config,
+    started_at: Instant,
+    peers: BTreeMap<NodeId, Peer>,
+    map: SlotMap,
+    own: SlotSet,
+    /// The highest epoch that anyone promised or named of each slot.
+    known: Box<[Epoch; SLOTS]>,
+    /// When the owner of each slot was last heard to act for it.
+    acted_at: Box<[Instant; SLOTS]>,
+    /// The highest epoch in the local store.
+    stored: Epoch,
+    /// Given away, not yet taken; ours again from then on.
+    yielded: Option<(SlotSet, Instant)>,
+    /// Given to us and not yet taken, by whom, at which epoch.
+    offered: BTreeMap<(NodeId, Epoch), SlotSet>,
+    standby: Option<NodeId>,
+    draining: bool,
+    round: Option<Round>,
+    rounds: u64,
+    /// When to bid again for what belongs to each owner.
+    retry_at: BTreeMap<Option<NodeId>, Instant>,
+    pulse_at: Instant,
+    was_holding: bool,
+    counters: Counters,
+    outputs: VecDeque<Output>,
+}
+
+impl Ownership {
+    /// Returns a b2b that starts at `now` and owns nothing.
+    ///
+    /// # Panics
+    /// Panics when `config.node` is not one of `config.b2bs`.
+    pub fn new(now: Instant, config: Config) -> Self {
+        assert!(config.b2bs.contains_key(&config.node), "a b2b is one of its segment's");
+        let others = config.b2bs.keys().chain(&config.gates).chain(&config.witness);
+        Self {
+            started_at: now,
+            peers: others.map(|id| (*id, Peer::new(now))).collect(),
+            map: SlotMap::empty(),
+            own: SlotSet::EMPTY,
+            known: Box::new([Epoch(0); SLOTS]),
+            acted_at: Box::new([now; SLOTS]),
+            stored: Epoch(0),
+            yielded: None,
+            offered: BTreeMap::new(),
+            standby: None,
+            draining: false,
+            round: None,
+            rounds: 0,
+            retry_at: BTreeMap::new(),
+            pulse_at: now,
+            was_holding: false,
+            counters: Counters::default(),
+            outputs: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// Takes in what happened at `now`. What strangers say is ignored.
+    pub fn handle_input(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Pulse(pulse) => self.hear_pulse(now, &pulse),
+            Input::Back(back) => self.hear_back(now, back),
+            Input::Refused(peer) => self.peer(peer, |peer| peer.refused(now)),
+            Input::LinkUp { peer, boot } => {
+                self.peer(peer, |peer| peer.link_up(now, boot));
+                if self.peers.contains_key(&peer) {
+                    self.send_map(peer);
+                }
+            }
+            Input::LinkDown(peer) => {
+                self.peer(peer, Peer::link_down);
+                if self.config.b2bs.contains_key(&peer) && peer != self.config.node {
+                    let pulse = self.pulse(now);
+                    self.outputs.push_back(Output::Pulse { to: peer, pulse });
+                }
+            }
+            Input::Map { from, map } => self.learn(now, from, &map),
+            Input::Vote { from, vote } => self.count(from, vote),
+            Input::Synced { peer, slots } => self.name_standby(Some(peer), slots),
+            Input::Unsynced { peer } => {
+                if self.standby == Some(peer) {
+                    self.name_standby(None, SlotSet::ALL);
+                }
+            }
+            Input::HandOver { from, slots, epoch } => {
+                if self.config.b2bs.contains_key(&from) {
+                    self.offered.retain(|(other, _), _| *other != from);
+                    self.offered.insert((from, epoch), slots);
+                    self.retry_at.remove(&Some(from));
+                }
+            }
+            Input::Drain => {
+                self.draining = true;
+                self.yield_slots(now);
+            }
+            Input::Stored(epoch) => self.stored = self.stored.max(epoch),
+        }
+        self.advance(now);
+    }
+
+    /// Does whatever is due at `now`; does nothing when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_none_or(|due_at| now < due_at) {
+            return;
+        }
+        self.advance(now);
+        if self.pulse_at <= now {
+            self.send_pulses(now);
+        }
+    }
+
+    /// Returns the next thing to do. Drain until `None` after every other call.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let round = self.round.as_ref().map(Round::ends_at);
+        // The others matter to bids alone, which wait for the next pulse at most.
+        let retry = self.retry_at.values().copied().filter(|at| *at < self.pulse_at).min();
+        [Some(self.pulse_at), round, retry].into_iter().flatten().min()
+    }
+
+    /// Returns whether this b2b may send anything for its slots at `now`. Ask before each message,
+    /// media command and detail record; while it may not, nobody must hear of it.
+    pub fn may_act(&self, now: Instant) -> bool {
+        self.lease_until().is_some_and(|until| now < until)
+    }
+
+    /// Returns the slots this b2b owns, without those it is giving away.
+    pub fn own(&self) -> SlotSet {
+        self.own
+    }
+
+    /// Returns all owners it knows.
+    pub fn map(&self) -> &SlotMap {
+        &self.map
+    }
+
+    /// Returns what was counted since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn peer(&mut self, id: NodeId, change: impl FnOnce(&mut Peer)) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            change(peer);
+        }
+    }
+
+    fn hear_pulse(&mut self, now: Instant, pulse: &Pulse) {
+        let Some(peer) = self.peers.get_mut(&pulse.node) else { return };
+        if !peer.heard(now, pulse.boot) {
+            return;
+        }
+        peer.draining = pulse.draining;
+        if pulse.holds {
+            for slot in pulse.claims.iter().flat_map(|claim| claim.slots.iter()) {
+                if self.map.get(slot).is_some_and(|reign| reign.owner == pulse.node) {
+                    self.acted_at[usize::from(slot.0)] = now;
+                }
+            }
+        }
+    }
+
+    fn hear_back(&mut self, now: Instant, back: PulseBack) {
+        let Some(sent_at) = self.started_at.checked_add(Duration::from_micros(back.stamp)) else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(&back.node).filter(|_| sent_at <= now) else { return };
+        if !peer.heard(now, back.boot) {
+            return;
+        }
+        peer.stands(now, sent_at, back.standing);
+        if let Standing::Fenced { promised } = back.standing
+            && self.own.iter().any(|slot| promised < self.known[usize::from(slot.0)])
+        {
+            // The voter may not know yet. Bids heal what is left.
+            self.send_map(back.node);
+        }
+    }
+
+    fn learn(&mut self, now: Instant, from: NodeId, said: &SlotMap) {
+        if !self.peers.contains_key(&from) {
+            return;
+        }
+        let before = self.map.clone();
+        self.map.learn(from, said);
+        let mut lost = SlotSet::EMPTY;
+        for (slot, reign) in self.map.reigns() {
+            let index = usize::from(slot.0);
+            self.known[index] = self.known[index].max(reign.epoch);
+            if before.get(slot).map(|reign| reign.epoch) != Some(reign.epoch) {
+                self.acted_at[index] = now;
+                if reign.owner != self.config.node {
+                    lost.insert(slot);
+                }
+            }
+        }
+        let yielded = self.yielded.map_or(SlotSet::EMPTY, |(slots, _)| slots);
+        let lost = lost.intersection(self.own.union(yielded));
+        if !lost.is_empty() {
+            self.own = self.own.without(lost);
+            self.yielded = self.yielded.map(|(slots, at)| (slots.without(lost), at));
+            self.counters.losses += 1;
+            self.outputs.push_back(Output::Lose { slots: lost });
+            self.send_pulses(now);
+        }
+    }
+
+    /// Names the standby of those of `slots` that are copied to it, or that there is none.
+    fn name_standby(&mut self, standby: Option<NodeId>, slots: SlotSet) {
+        if standby.is_some() && standby != self.standby {
+            return;
+        }
+        let mut changed = false;
+        for slot in slots.intersection(self.own).iter() {
+            let Some(reign) = self.map.get(slot) else { continue };
+            if reign.standby != standby {
+                self.map.set(slot, Reign { standby, ..reign });
+                changed = true;
+            }
+        }
+        if changed {
+            self.send_maps();
+        }
+    }
+
+    /// Keeps a standby that is reached, or chooses another: on another host first, then by number.
+    fn choose_standby(&mut self) {
+        let usable = |id: &NodeId| {
+            self.peers.get(id).is_some_and(|peer| peer.is_linked() && !peer.draining)
+                && *id != self.config.node
+        };
+        if self.standby.as_ref().is_some_and(usable) {
+            return;
+        }
+        let here = self.config.b2bs.get(&self.config.node).map(|own| &own.host);
+        let others = self.config.b2bs.iter().filter(|(id, _)| usable(id));
+        let chosen = others.min_by_key(|(id, other)| (Some(&other.host) == here, **id));
+        let chosen = chosen.map(|(id, _)| *id);
+        if chosen != self.standby {
+            self.standby = chosen;
+            self.name_standby(None, SlotSet::ALL);
+            self.copy_to_standby(self.own);
+        }
+    }
+
+    fn copy_to_standby(&mut self, slots: SlotSet) {
+        for Claim { epoch, slots } in self.claims(slots) {
+            self.outputs.push_back(Output::Standby { slots, standby: self.standby, epoch });
+        }
+    }
+
+    /// Gives away what a standby holds.
+    fn yield_slots(&mut self, now: Instant) {
+        let Some(to) = self.standby.filter(|_| self.draining) else { return };
+        let held = |slot: &Slot| self.map.get(*slot).is_some_and(|it| it.standby == Some(to));
+        let slots: SlotSet = self.own.iter().filter(held).collect();
+        if slots.is_empty() {
+            return;
+        }
+        for Claim { epoch, slots } in self.claims(slots) {
+            self.outputs.push_back(Output::HandOver { slots, to, epoch });
+        }
+        self.own = self.own.without(slots);
+        let before = self.yielded.map_or(SlotSet::EMPTY, |(slots, _)| slots);
+        self.yielded = Some((before.union(slots), now + YIELD));
+        self.send_pulses(now);
+    }
+
+    /// Whatever follows from the time and from what was taken in.
+    fn advance(&mut self, now: Instant) {
+        self.settle(now);
+        self.retry_at.retain(|_, at| now < *at);
+        self.choose_standby();
+        self.yield_slots(now);
+        self.bid(now);
+        let holding = self.may_act(now);
+        self.counters.mutes += u64::from(self.was_holding && !holding && !self.own.is_empty());
+        self.was_holding = holding;
+    }
+
+    fn send_pulses(&mut self, now: Instant) {
+        // Counted from `now`: a process that was suspended must not send its whole backlog.
+        self.pulse_at = now + pulse::PERIOD;
+        let pulse = self.pulse(now);
+        let asked = self.peers.keys().filter(|id| !self.is_self(**id) || self.votes(**id));
+        let pulses = asked.map(|to| Output::Pulse { to: *to, pulse: pulse.clone() });
+        let pulses: Vec<Output> = pulses.collect();
+        self.outputs.extend(pulses);
+    }
+
+    fn pulse(&self, now: Instant) -> Pulse {
+        let mut claims = self.claims(self.own);
+        claims.truncate(CLAIMS_MAX);
+        Pulse {
+            node: self.config.node,
+            boot: self.config.boot,
+            stamp: u64::try_from((now - self.started_at).as_micros()).unwrap_or(u64::MAX),
+            holds: self.may_act(now),
+            draining: self.draining,
+            claims,
+        }
+    }
+
+    /// Groups slots of ours by epoch.
+    fn claims(&self, slots: SlotSet) -> Vec<Claim> {
+        let mut groups: BTreeMap<Epoch, SlotSet> = BTreeMap::new();
+        for slot in slots.iter() {
+            if let Some(reign) = self.map.get(slot) {
+                groups.entry(reign.epoch).or_default().insert(slot);
+            }
+        }
+        groups.into_iter().map(|(epoch, slots)| Claim { epoch, slots }).collect()
+    }
+
+    fn send_map(&mut self, to: NodeId) {
+        if to != self.config.node || self.votes(to) {
+            self.outputs.push_back(Output::Map { to, map: self.map.clone() });
+        }
+    }
+
+    fn send_maps(&mut self) {
+        let linked = self.peers.iter().filter(|(id, peer)| self.is_self(**id) || peer.is_linked());
+        let linked: Vec<NodeId> = linked.map(|(id, _)| *id).collect();
+        linked.into_iter().for_each(|to| self.send_map(to));
+    }
+
+    fn is_self(&self, id: NodeId) -> bool {
+        id == self.config.node
+    }
+
+    fn votes(&self, id: NodeId) -> bool {
+        self.config.gates.contains(&id) || self.config.witness == Some(id)
+    }
+}
+
+/// After which time any b2b takes a slot that lost its owner, or never had one.
+pub const ORPHANED: Duration = Duration::from_secs(1);
+
+/// How long a b2b that gave slots away waits for them to be taken.
+const YIELD: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use super::*;
+use crate::UnixMs;
+use crate::voter::Voter;
+
+#[test]
+fn a_b2b_that_starts_owns_every_slot_when_its_gate_has_listened() {
+    let mut run = Run::new();
+
+    assert_eq!(run.owns(299), None);
+    assert_eq!(run.owns(450), Some(SlotSet::ALL));
+    assert!(run.b2b.may_act(run.now()));
+    let reign = run.voter.map().get(Slot(7));
+    assert_eq!(reign.map(|reign| reign.owner), Some(B2B));
+    assert!(run.voter.accepts(run.now(), Slot(7), reign.map(|it| it.epoch).unwrap_or_default()));
+}
+
+#[test]
+fn an_owner_whose_pulses_are_not_answered_may_not_act_after_150_ms() {
+    let mut run = Run::new();
+    run.owns(1000);
+    let epoch = run.b2b.map().get(Slot(0)).map(|reign| reign.epoch);
+
+    run.is_cut = true;
+    run.advance(100);
+    assert!(run.b2b.may_act(run.now()));
+    run.advance(51);
+    assert!(!run.b2b.may_act(run.now()));
+    assert_eq!(run.b2b.own(), SlotSet::ALL);
+
+    run.is_cut = false;
+    run.advance(60);
+    assert!(run.b2b.may_act(run.now()));
+    assert_eq!(run.b2b.map().get(Slot(0)).map(|reign| reign.epoch), epoch);
+}
+
+#[test]
+fn an_owner_without_a_lease_for_300_ms_wins_its_slots_anew() {
+    let mut run = Run::new();
+    run.owns(1000);
+    let before = run.b2b.map().get(Slot(0)).map(|reign| reign.epoch);
+
+    run.is_cut = true;
+    run.advance(400);
+    run.is_cut = false;
+    run.advance(60);
+
+    assert!(run.b2b.may_act(run.now()));
+    assert!(before < run.b2b.map().get(Slot(0)).map(|reign| reign.epoch));
+    assert_eq!((run.b2b.counters().wins, run.b2b.counters().takeovers), (2, 0));
+}
+
+#[test]
+fn a_b2b_that_comes_back_leaves_its_slots_to_its_standby() {
+    let mut run = Run::new();
+    run.owns(1000);
+    let reign = Reign { owner: B2B, standby: Some(OTHER), epoch: Epoch(1_800_000_500) };
+    run.voter.name(run.now(), B2B, &SlotMap::whole(reign));
+
+    run.restart();
+    assert_eq!(run.owns(900), None);
+    assert_eq!(run.owns(400), Some(SlotSet::ALL));
+}
+
+const B2B: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(2);
+const GATE: NodeId = NodeId(11);
+
+/// One b2b and one gate, between which nothing takes any time.
+struct Run {
+    origin: Instant,
+    ms: u64,
+    b2b: Ownership,
+    voter: Voter,
+    is_cut: bool,
+    won: Option<SlotSet>,
+}
+
+impl Run {
+    #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
+    fn new() -> Self {
+        let origin = Instant::now();
+        let voter = Voter::new(origin, GATE, Boot(1));
+        let b2b = Ownership::new(origin, config(origin, 1));
+        let mut run = Self { origin, ms: 0, b2b, voter, is_cut: false, won: None };
+        run.link();
+        run
+    }
+
+    fn restart(&mut self) {
+        self.b2b = Ownership::new(self.now(), config(self.now(), 2));
+        self.won = None;
+        self.link();
+    }
+
+    fn link(&mut self) {
+        self.b2b.handle_input(self.now(), Input::LinkUp { peer: GATE, boot: Boot(1) });
+        let map = self.voter.map().clone();
+        self.b2b.handle_input(self.now(), Input::Map { from: GATE, map });
+        self.drain();
+    }
+
+    fn now(&self) -> Instant {
+        self.origin + Duration::from_millis(self.ms)
+    }
+
+    fn owns(&mut self, ms: u64) -> Option<SlotSet> {
+        self.advance(ms);
+        self.won.take()
+    }
+
+    fn advance(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.ms += 1;
+            self.b2b.handle_timeout(self.now());
+            assert!(self.b2b.poll_timeout().is_some_and(|at| self.now() < at));
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.b2b.poll_output() {
+            let now = self.now();
+            match output {
+                Output::Own { slots, .. } => self.won = Some(slots),
+                Output::Pulse { to: GATE, pulse } if !self.is_cut => {
+                    let back = self.voter.pulse(now, &pulse);
+                    self.b2b.handle_input(now, Input::Back(back));
+                }
+                Output::Bid { to: GATE, bid } if !self.is_cut => {
+                    let vote = self.voter.bid(now, &bid);
+                    self.b2b.handle_input(now, Input::Vote { from: GATE, vote });
+                }
+                Output::Map { to: GATE, map } if !self.is_cut => self.voter.name(now, B2B, &map),
+                Output::Pulse { .. }
+                | Output::Bid { .. }
+                | Output::Map { .. }
+                | Output::Lose { .. }
+                | Output::Standby { .. }
+                | Output::HandOver { .. } => {}
+            }
+        }
+    }
+}
+
+fn config(now: Instant, boot: u64) -> Config {
+    let member = |standby| Member { standby, host: String::new() };
+    Config {
+        node: B2B,
+        boot: Boot(boot),
+        clock: Clock { instant: now, unix_ms: UnixMs(1_800_000_000_000) },
+        gates: [GATE].into(),
+        witness: None,
+        b2bs: [(B2B, member(false)), (OTHER, member(true))].into(),
+    }
+}
