@@ -120,3 +120,59 @@ pub struct Nack {
     /// The epoch that is promised.
     pub promised: Epoch,
 }
+
+/// Terms above this are not believed: a node that declared an epoch each millisecond would take
+/// thousands of years to get there.
+const TERM_MAX: u64 = 1 << 48;
+
+impl Frame {
+    /// Returns whether this names no more nodes, and no higher terms, than it may.
+    pub(crate) fn is_sound(&self) -> bool {
+        match self {
+            Self::Heartbeat(beat) => beat.heard.len() <= NODES_MAX,
+            Self::LinkStates(LinkStates(states)) => {
+                states.len() <= LINK_STATES_MAX && states.iter().all(LinkState::is_sound)
+            }
+            Self::Election(_) => true,
+            Self::Answer(answer) => answer.body.promised.is_none_or(Epoch::is_sound),
+            Self::Victory(Addressed { envelope, body: Victory(mandate) }) => {
+                mandate.is_sound() && mandate.epoch.coordinator == envelope.origin
+            }
+            Self::Nack(nack) => nack.body.epoch.is_sound() && nack.body.promised.is_sound(),
+        }
+    }
+}
+
+impl LinkState {
+    /// Returns what a node says before it has said anything.
+    pub(crate) fn empty(origin: NodeId, life: Life) -> Self {
+        Self {
+            origin,
+            life,
+            version: 0,
+            neighbours: BTreeSet::new(),
+            electable: false,
+            promised: None,
+            leads: None,
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        let leads = self.leads.as_ref();
+        self.neighbours.len() <= NODES_MAX
+            && self.promised.is_none_or(Epoch::is_sound)
+            && leads.is_none_or(|leads| leads.is_sound() && leads.epoch.coordinator == self.origin)
+    }
+}
+
+impl Mandate {
+    fn is_sound(&self) -> bool {
+        self.members.len() <= NODES_MAX && self.epoch.is_sound()
+    }
+}
+
+impl Epoch {
+    fn is_sound(self) -> bool {
+        self.term <= TERM_MAX
+    }
+}

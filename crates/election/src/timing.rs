@@ -77,6 +77,21 @@ impl Timing {
     pub fn stability(&self) -> Duration {
         self.stability
     }
+
+    /// Returns how long a node waits for the result of an election that a lower one must win.
+    pub(crate) fn patience(&self) -> Duration {
+        2 * self.timeout
+    }
+
+    /// Returns how long a node waits that hears others who do not hear it.
+    pub(crate) fn away(&self) -> Duration {
+        2 * self.period
+    }
+
+    /// Returns the time between two floods of an unchanged link state.
+    pub(crate) fn refresh(&self) -> Duration {
+        10 * self.period
+    }
 }
 
 /// The document's timeout of 5 s; heartbeats every second, three of which may be missed; 6 s of
