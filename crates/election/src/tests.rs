@@ -1,4 +1,12 @@
-//! What several tests share.
+//! Whole clusters in one thread, under a seed.
+
+mod faults;
+mod invariants;
+mod left_out;
+mod random;
+mod scenarios;
+mod seeds;
+mod world;
 
 use std::time::Instant;
 
