@@ -55,6 +55,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             plaintext: true,
         },
         http: None,
+        token: None,
+        numbers: None,
         realtime: false,
     };
     let dealer = Dealer { args: args.clone(), ready_at: None, outputs: VecDeque::new() };

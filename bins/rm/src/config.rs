@@ -155,6 +155,8 @@ impl Config {
                 plaintext: self.plaintext,
             },
             http: self.http,
+            token: None,
+            numbers: None,
             realtime: self.realtime,
         }
     }

@@ -1,15 +1,17 @@
-//! `/healthz` and `/metrics`, on a thread of their own.
+//! `/healthz`, `/metrics` and orders, on a thread of their own.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
 use parking_lot::Mutex;
 use tracing::warn;
 
@@ -17,7 +19,17 @@ use crate::metrics::Metrics;
 use crate::run::clock;
 use door::Door;
 
+mod client;
 mod door;
+#[cfg(test)]
+mod tests;
+mod token;
+
+pub use client::{DrainError, drain};
+pub use token::{TOKEN_MAX, TOKEN_MIN, Token, TokenError};
+
+/// Where a node is told to drain.
+pub(crate) const DRAIN_PATH: &str = "/api/v1/drain";
 
 /// A loop that has posted nothing for this long is not well.
 const STALE_AFTER: Duration = Duration::from_secs(5);
@@ -25,8 +37,14 @@ const STALE_AFTER: Duration = Duration::from_secs(5);
 /// A connection that is not done by then is closed.
 const VISIT_MAX: Duration = Duration::from_secs(5);
 
-/// Where the loop posts copies of its figures for the HTTP thread.
-pub(crate) struct Board(Mutex<Posted>);
+/// Where the loop posts copies of its figures for the HTTP thread, and finds the orders that came.
+pub(crate) struct Board {
+    posted: Mutex<Posted>,
+    token: Option<Token>,
+    /// An order to drain came.
+    drains: AtomicBool,
+    waker: Waker,
+}
 
 struct Posted {
     at: Instant,
@@ -36,20 +54,36 @@ struct Posted {
 
 impl Board {
     pub(crate) fn post(&self, at: Instant, metrics: Metrics, unready: Option<&'static str>) {
-        *self.0.lock() = Posted { at, metrics, unready };
+        *self.posted.lock() = Posted { at, metrics, unready };
+    }
+
+    /// Returns whether the node was told to drain since the last time.
+    pub(crate) fn take_drain(&self) -> bool {
+        self.drains.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Starts to serve what will be posted on the returned board.
+/// Starts to serve what will be posted on the returned board, and to take orders from who knows the
+/// token; each wakes the loop.
 ///
 /// The thread ends with the process.
-pub(crate) fn serve(addr: SocketAddr) -> io::Result<Arc<Board>> {
-    serve_visits(addr, VISIT_MAX).map(|(board, _)| board)
+pub(crate) fn serve(
+    addr: SocketAddr,
+    token: Option<Token>,
+    waker: Waker,
+) -> io::Result<Arc<Board>> {
+    serve_visits(addr, VISIT_MAX, token, waker).map(|(board, _)| board)
 }
 
-fn serve_visits(addr: SocketAddr, visit_max: Duration) -> io::Result<(Arc<Board>, SocketAddr)> {
+fn serve_visits(
+    addr: SocketAddr,
+    visit_max: Duration,
+    token: Option<Token>,
+    waker: Waker,
+) -> io::Result<(Arc<Board>, SocketAddr)> {
     let nothing = Posted { at: clock(), metrics: Metrics::default(), unready: Some("starting") };
-    let board = Arc::new(Board(Mutex::new(nothing)));
+    let posted = Mutex::new(nothing);
+    let board = Arc::new(Board { posted, token, drains: AtomicBool::new(false), waker });
     let listener = TcpListener::bind(addr)?;
     listener.set_nonblocking(true)?;
     let local = listener.local_addr()?;
@@ -67,12 +101,16 @@ fn serve_visits(addr: SocketAddr, visit_max: Duration) -> io::Result<(Arc<Board>
 }
 
 fn router(board: Arc<Board>) -> Router {
-    Router::new().route("/healthz", get(healthz)).route("/metrics", get(metrics)).with_state(board)
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(metrics))
+        .route(DRAIN_PATH, post(take_order))
+        .with_state(board)
 }
 
 async fn healthz(State(board): State<Arc<Board>>) -> impl IntoResponse {
     let (at, unready) = {
-        let posted = board.0.lock();
+        let posted = board.posted.lock();
         (posted.at, posted.unready)
     };
     let turns = clock().saturating_duration_since(at) < STALE_AFTER;
@@ -85,7 +123,29 @@ async fn healthz(State(board): State<Arc<Board>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(board): State<Arc<Board>>) -> impl IntoResponse {
-    let metrics = board.0.lock().metrics.clone();
+    let metrics = board.posted.lock().metrics.clone();
     let kind = (header::CONTENT_TYPE, "text/plain; version=0.0.4");
     ([kind, (header::CONNECTION, "close")], metrics.text())
+}
+
+async fn take_order(State(board): State<Arc<Board>>, headers: HeaderMap) -> Response {
+    let Some(token) = &board.token else {
+        return (StatusCode::FORBIDDEN, "no token is configured\n").into_response();
+    };
+    // RFC 6750 §2.1, §3: the scheme's name in any case, then the token.
+    let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    let given = given.and_then(|value| value.split_at_checked(7));
+    let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    let challenge = match given {
+        Some((_, word)) if token.is(word.trim_ascii()) => {
+            board.drains.store(true, Ordering::Relaxed);
+            board.waker.wake_by_ref();
+            let kind = (header::CONTENT_TYPE, "application/json");
+            return (StatusCode::ACCEPTED, [kind], "{\"draining\":true}\n").into_response();
+        }
+        Some(_) => "Bearer error=\"invalid_token\"",
+        None => "Bearer",
+    };
+    let challenge = (header::WWW_AUTHENTICATE, challenge);
+    (StatusCode::UNAUTHORIZED, [challenge], "the token is missing or wrong\n").into_response()
 }

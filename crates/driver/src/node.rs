@@ -53,6 +53,8 @@ pub struct Start {
     pub unix_ms: u64,
     /// Grows with each start of this node.
     pub boot: u64,
+    /// Higher than every epoch that an earlier life of this node chose itself.
+    pub epoch: u32,
     /// Whether the protocol thread runs in a real-time class.
     pub realtime: bool,
     /// Makes the loop deliver [`Input::Woken`]; may be called by any thread.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,12 +16,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::sys::epoll::EpollFlags;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use crate::http::{self, Board};
+use crate::http::{self, Board, Token};
 use crate::link::{Identity, Links, LinksConfig, LinksError};
 use crate::metrics::Metrics;
 use crate::node::{Input, Node, NodeId, Output, SocketId, Start, StopReason};
+use crate::numbers::{Numbers, NumbersError};
 use crate::sockets::Sockets;
 use crate::sys::{Bell, Poller, realtime};
 
@@ -47,6 +49,11 @@ pub struct RunConfig {
     pub links: LinksConfig,
     /// Where it serves `/healthz` and `/metrics`; `None` for nowhere.
     pub http: Option<SocketAddr>,
+    /// What who gives orders over HTTP must know; `None` lets nobody.
+    pub token: Option<Token>,
+    /// The file of the numbers that rise from life to life ([`Numbers`]); without one they come from the
+    /// clock, which must then not be set back.
+    pub numbers: Option<PathBuf>,
     /// Whether to try for a real-time class.
     pub realtime: bool,
 }
@@ -58,6 +65,9 @@ pub enum RunError {
     /// The configuration of the links, or their listener.
     #[error(transparent)]
     Links(#[from] LinksError),
+    /// The file of the node's numbers.
+    #[error(transparent)]
+    Numbers(#[from] NumbersError),
     /// The HTTP listener could not be opened.
     #[error("cannot serve HTTP on {addr}")]
     Http {
@@ -112,6 +122,8 @@ pub(crate) struct Loop<N> {
     links: Links,
     sockets: Sockets,
     board: Option<Arc<Board>>,
+    /// Held so that no other process of this node gets its own.
+    _numbers: Option<Numbers>,
     metrics_at: Instant,
     /// What happened and was not told yet.
     inputs: Vec<Input>,
@@ -140,12 +152,16 @@ impl<N: Node> Loop<N> {
         let bell = Arc::new(Bell::new()?);
         poller.add(&*bell, BELL_TOKEN, false)?;
         let (now, unix_ms) = (clock(), unix_ms());
-        let identity = Identity { node: config.node, role: config.role.clone(), boot: unix_ms };
+        let numbers = numbers(config, unix_ms)?;
+        let clock = (unix_ms, u32::try_from(unix_ms / 1000).unwrap_or(u32::MAX));
+        let (boot, epoch) = numbers.as_ref().map_or(clock, |life| (life.boot, life.epoch));
+        let identity = Identity { node: config.node, role: config.role.clone(), boot };
         let links = Links::new(&config.links, identity, now, poller.clone(), LISTENER_TOKEN)?;
         let board = match config.http {
             None => None,
             Some(addr) => {
-                Some(http::serve(addr).map_err(|source| RunError::Http { addr, source })?)
+                let served = http::serve(addr, config.token.clone(), bell.clone().into());
+                Some(served.map_err(|source| RunError::Http { addr, source })?)
             }
         };
         let realtime = config.realtime && try_realtime();
@@ -153,11 +169,12 @@ impl<N: Node> Loop<N> {
             seed: RandomState::new().build_hasher().finish(),
             instant: now,
             unix_ms,
-            boot: unix_ms,
+            boot,
+            epoch,
             realtime,
             waker: bell.clone().into(),
         });
-        info!(node = %config.node, role = %config.role, boot = unix_ms, "started");
+        info!(node = %config.node, role = %config.role, boot, "started");
         Ok(Self {
             node,
             sockets: Sockets::new(poller.clone(), SOCKET_TOKENS),
@@ -166,6 +183,7 @@ impl<N: Node> Loop<N> {
             signals: None,
             links,
             board,
+            _numbers: numbers,
             metrics_at: now,
             inputs: Vec::new(),
             answers: VecDeque::new(),
@@ -222,6 +240,12 @@ impl<N: Node> Loop<N> {
             SIGNAL_TOKEN => self.signalled(),
             BELL_TOKEN => {
                 self.bell.hush();
+                let ordered = self.board.as_ref().is_some_and(|board| board.take_drain());
+                if ordered && !self.draining {
+                    info!("told to drain, over HTTP");
+                    self.draining = true;
+                    self.inputs.push(Input::Drain);
+                }
                 self.inputs.push(Input::Woken);
             }
             LISTENER_TOKEN => self.links.accept(clock()),
@@ -360,6 +384,16 @@ impl<N: Node> Loop<N> {
     fn listens_on(&self) -> Option<SocketAddr> {
         self.links.listens_on()
     }
+}
+
+/// Begins a life of the node, if it keeps its numbers.
+fn numbers(config: &RunConfig, unix_ms: u64) -> Result<Option<Numbers>, RunError> {
+    let Some(path) = &config.numbers else { return Ok(None) };
+    let life = Numbers::begin(path, config.node, unix_ms)?;
+    if let Some(fault) = &life.fault {
+        error!(path = %path.display(), %fault, "the node's numbers come from the clock");
+    }
+    Ok(Some(life))
 }
 
 fn try_realtime() -> bool {

@@ -424,6 +424,7 @@ impl<N: Node> Sim<N> {
             instant: now,
             unix_ms: ms.saturating_add_signed(slot.jumped_ms),
             boot: slot.boot,
+            epoch: u32::try_from(1000 * slot.boot).unwrap_or(u32::MAX),
             realtime: self.config.realtime,
             waker: Waker::from(slot.bell.clone()),
         }));

@@ -23,8 +23,15 @@ fn gate() -> (Rm, Instant) {
     config.peers.push(Peer::new(B2B, roles, None));
     #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
     let instant = Instant::now();
-    let start =
-        Start { seed: 1, instant, unix_ms: 1, boot: 1, realtime: false, waker: noop_waker() };
+    let start = Start {
+        seed: 1,
+        instant,
+        unix_ms: 1,
+        boot: 1,
+        epoch: 1,
+        realtime: false,
+        waker: noop_waker(),
+    };
     (Rm::new(&config, &start), instant)
 }
 

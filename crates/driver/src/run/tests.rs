@@ -308,6 +308,8 @@ fn config(node: u16) -> RunConfig {
             plaintext: true,
         },
         http: None,
+        token: None,
+        numbers: None,
         realtime: false,
     }
 }

@@ -53,7 +53,15 @@ impl Node for Signalled {
 
 fn config(http: Option<SocketAddr>) -> RunConfig {
     let links = LinksConfig::default();
-    RunConfig { node: NodeId(1), role: "test".into(), links, http, realtime: false }
+    RunConfig {
+        node: NodeId(1),
+        role: "test".into(),
+        links,
+        http,
+        token: None,
+        numbers: None,
+        realtime: false,
+    }
 }
 
 /// Runs a node that raises `signals`; returns what it was told.
@@ -112,17 +120,52 @@ fn health_and_metrics_are_served() {
         driver::run(&config(Some(addr)), node)
     });
     let _waker = waker.recv().unwrap();
-    assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200 OK"));
     // The first copy is posted in the first turn.
     let mut metrics = get(addr, "/metrics");
     while !metrics.contains("signals_left_total 1\n") {
         metrics = get(addr, "/metrics");
     }
+    assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200 OK"));
     assert!(metrics.contains("content-type: text/plain; version=0.0.4"));
     assert!(metrics.contains("# TYPE driver_turns_total counter"));
     assert!(metrics.contains("driver_realtime 0\n"));
     assert!(get(addr, "/").starts_with("HTTP/1.1 404"));
     assert!(!thread.is_finished());
+}
+
+#[test]
+fn an_order_over_http_drains_a_node_whose_next_life_has_higher_numbers() {
+    let name = format!("holdline-process-{}", std::process::id());
+    let numbers = std::env::temp_dir().join(name);
+    let token = driver::http::Token::new("correct-horse-battery").unwrap();
+    let life = || {
+        let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config = RunConfig {
+            token: Some(token.clone()),
+            numbers: Some(numbers.clone()),
+            ..config(Some(addr))
+        };
+        let (heard, inputs) = std::sync::mpsc::channel();
+        let (to_start, start) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let node = |start: Start| {
+                to_start.send((start.boot, start.epoch)).unwrap();
+                let (raises, outputs) = (VecDeque::new(), VecDeque::new());
+                Signalled { raises, obedient: true, heard, outputs, next_at: None }
+            };
+            driver::run(&config, node)
+        });
+        let start = start.recv().unwrap();
+        driver::http::drain(addr, &token).unwrap();
+        thread.join().unwrap().unwrap();
+        let drains = inputs.iter().filter(|input| *input == Input::Drain).count();
+        assert_eq!(drains, 1);
+        start
+    };
+
+    let (first, second) = (life(), life());
+    assert!(first.0 < second.0 && first.1 < second.1, "{first:?}, then {second:?}");
+    std::fs::remove_file(&numbers).unwrap();
 }
 
 fn get(addr: SocketAddr, path: &str) -> String {

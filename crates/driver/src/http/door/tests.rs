@@ -7,6 +7,10 @@ use crate::http::serve_visits;
 use crate::metrics::Metrics;
 use crate::run::clock;
 
+fn noop() -> std::task::Waker {
+    std::task::Waker::noop().clone()
+}
+
 fn local() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
@@ -20,7 +24,7 @@ fn visit(door: SocketAddr, words: &[u8]) -> TcpStream {
 
 #[test]
 fn visitors_who_never_finish_take_few_files_and_go_in_time() {
-    let (board, door) = serve_visits(local(), Duration::from_millis(500)).unwrap();
+    let (board, door) = serve_visits(local(), Duration::from_millis(500), None, noop()).unwrap();
     board.post(clock(), Metrics::default(), None);
 
     let slow: Vec<_> =
@@ -35,7 +39,7 @@ fn visitors_who_never_finish_take_few_files_and_go_in_time() {
 
 #[test]
 fn health_is_refused_with_the_reason_until_the_node_is_ready() {
-    let (board, door) = serve_visits(local(), Duration::from_secs(10)).unwrap();
+    let (board, door) = serve_visits(local(), Duration::from_secs(10), None, noop()).unwrap();
     let health = || {
         let mut stream = visit(door, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
         let mut answer = String::new();
