@@ -85,7 +85,7 @@ impl Fleet {
     /// When a port would be above 65535, or there is no SIP socket.
     pub fn new(config: Config, seed: u64, now: Instant) -> Self {
         assert!(0 < config.sip_sockets, "phones need a SIP socket");
-        let ports = u32::from(config.rtp_port) + 4 * config.phones;
+        let ports = u32::from(config.rtp_port) + 4 * config.rtp_ports();
         assert!(ports <= 65536, "the RTP ports of all phones must exist");
         let mut outputs = VecDeque::new();
         let mut bind = |socket, port| {
@@ -97,7 +97,7 @@ impl Fleet {
         }
         let phones: Vec<Phone> =
             (0..config.phones).map(|id| Phone::new(PhoneId(id), &config)).collect();
-        for phone in (0..config.phones).map(PhoneId) {
+        for phone in (0..config.rtp_ports()).map(PhoneId) {
             bind(config.rtp_socket(phone, false), config.rtp_addr(phone).port());
         }
         Self {
@@ -209,7 +209,7 @@ impl Fleet {
         phone: PhoneId,
         packet: &[u8],
     ) -> Option<SocketAddr> {
-        let stamp = voice::hear(packet)?;
+        let stamp = voice::hear(packet).filter(|_| self.config.has_voice(phone))?;
         let since_start = now.saturating_duration_since(self.start);
         let phone = &mut self.phones[index(phone)];
         phone.ear.hear(now, since_start, &stamp);

@@ -166,7 +166,7 @@ pub struct Journal {
     pub messages: bool,
     sent: u64,
     received: u64,
-    received_by: BTreeMap<PhoneId, u64>,
+    received_by: BTreeMap<(PhoneId, String), u64>,
 }
 
 impl Journal {
@@ -186,8 +186,8 @@ impl Journal {
     }
 
     /// Returns how many SIP messages came to each phone since this was last
-    /// asked.
-    pub fn take_received(&mut self) -> BTreeMap<PhoneId, u64> {
+    /// asked, by kind: `BYE`, or `200 to BYE`.
+    pub fn take_received(&mut self) -> BTreeMap<(PhoneId, String), u64> {
         std::mem::take(&mut self.received_by)
     }
 
@@ -228,10 +228,10 @@ impl Journal {
                 self.sent += 1;
                 self.messages
             }
-            What::Received { .. } => {
+            What::Received { ref bytes, .. } => {
                 self.received += 1;
                 if let Some(phone) = phone {
-                    *self.received_by.entry(phone).or_default() += 1;
+                    *self.received_by.entry((phone, kind(bytes))).or_default() += 1;
                 }
                 self.messages
             }
@@ -262,11 +262,26 @@ impl Entry {
 /// The start line and the CSeq line of a message.
 fn first_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
+    let (first, cseq) = first_and_cseq(&text);
+    format!("{first} | {cseq}")
+}
+
+/// The method of a request, the status and the method of an answer.
+fn kind(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let (first, cseq) = first_and_cseq(&text);
+    let mut words = first.split(' ');
+    match (words.next(), words.next(), cseq.rsplit(' ').next()) {
+        (Some("SIP/2.0"), Some(status), Some(method)) => format!("{status} to {method}"),
+        (method, ..) => method.unwrap_or_default().to_owned(),
+    }
+}
+
+fn first_and_cseq(text: &str) -> (&str, &str) {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
     let cseq = lines
         .take_while(|line| !line.is_empty())
-        .find(|line| line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("cseq:")))
-        .unwrap_or_default();
-    format!("{first} | {cseq}")
+        .find(|line| line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("cseq:")));
+    (first, cseq.unwrap_or_default())
 }

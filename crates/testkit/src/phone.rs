@@ -359,7 +359,8 @@ impl Phone {
 
     /// Opens and closes ear and mouth as the call wants it now.
     fn settle_media(&mut self, desk: &mut Desk<'_>) {
-        let call = self.call.as_ref().filter(|call| call.has_media());
+        let has_voice = desk.config.has_voice(self.id);
+        let call = self.call.as_ref().filter(|call| has_voice && call.has_media());
         if call.is_some_and(|call| call.media.speaks_to().is_some()) {
             if self.mouth.is_none() {
                 let ssrc = u32::try_from(desk.random.next() >> 32).unwrap_or(0);

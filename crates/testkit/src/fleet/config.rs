@@ -16,6 +16,10 @@ pub struct Config {
     pub ip: IpAddr,
     /// How many phones it has.
     pub phones: u32,
+    /// How many of them have a voice, the first ones; all without it. The
+    /// others name one RTP port that they share, send no RTP and hear none:
+    /// a host has not enough ports for many thousand phones.
+    pub voices: Option<u32>,
     /// The user name of the first phone; the others count on from it.
     pub first_user: u32,
     /// The domain of their addresses of record.
@@ -57,6 +61,7 @@ impl Config {
         Self {
             ip,
             phones: 1,
+            voices: None,
             first_user: 1000,
             domain: "example.org".to_owned(),
             server: None,
@@ -89,10 +94,21 @@ impl Config {
         SocketAddr::new(self.ip, self.sip_port + self.sip_index(phone))
     }
 
+    /// Returns whether a phone sends RTP and hears it.
+    pub fn has_voice(&self, phone: PhoneId) -> bool {
+        self.voices.is_none_or(|voices| phone.0 < voices)
+    }
+
     /// Returns where a phone listens for RTP.
     pub fn rtp_addr(&self, phone: PhoneId) -> SocketAddr {
-        let offset = u16::try_from(4 * phone.0).unwrap_or(u16::MAX);
+        let port = self.voices.map_or(phone.0, |voices| phone.0.min(voices));
+        let offset = u16::try_from(4 * port).unwrap_or(u16::MAX);
         SocketAddr::new(self.ip, self.rtp_port.saturating_add(offset))
+    }
+
+    /// How many RTP ports the phones have.
+    pub(crate) fn rtp_ports(&self) -> u32 {
+        self.voices.map_or(self.phones, |voices| self.phones.min(voices + 1))
     }
 
     pub(crate) fn sip_socket(&self, phone: PhoneId) -> SocketId {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use testkit::{Command, DIGITS, Ended, Event, PCMA, State};
+use testkit::{Command, Config, DIGITS, Ended, Event, PCMA, PhoneId, State};
 
 use crate::run::{A, B, Run};
 
@@ -69,7 +69,7 @@ fn a_caller_gives_up_a_ringing_call() {
 #[test]
 fn a_phone_that_talks_is_busy() {
     let mut run = Run::new(3);
-    let third = testkit::PhoneId(2);
+    let third = PhoneId(2);
     run.call(0, A, B);
     run.call(1000, third, B);
     run.until(2000);
@@ -115,4 +115,35 @@ fn requests_and_answers_survive_a_lossy_wire() {
         run.until(200_000);
         assert_eq!((run.fleet.state(A), run.fleet.state(B)), (State::Idle, State::Idle));
     }
+}
+
+#[test]
+fn phones_without_a_voice_signal_and_say_nothing() {
+    let config = Config { phones: 4, voices: Some(2), ..Config::new([127, 0, 0, 9].into()) };
+    let mut run = Run::with(Config { sip_sockets: 2, ..config });
+    run.call(0, A, B);
+    run.call(0, PhoneId(2), PhoneId(3));
+    run.until(2000);
+
+    let talking = State::Talking { holds: false, held: false };
+    assert!(run.fleet.phones().all(|phone| run.fleet.state(phone) == talking));
+    let heard = |phone| run.fleet.ear(phone).heard(run.start).received;
+    assert!(50 < heard(A) && 50 < heard(B));
+    assert_eq!([heard(PhoneId(2)), heard(PhoneId(3))], [0, 0]);
+    let config = run.fleet.config();
+    assert_eq!(config.rtp_addr(PhoneId(2)), config.rtp_addr(PhoneId(3)));
+}
+
+#[test]
+fn what_came_is_counted_by_kind() {
+    let mut run = Run::new(2);
+    run.call(0, A, B);
+    run.plan(1000, A, Command::Hangup);
+    run.until(2000);
+
+    let received = run.fleet.journal_mut().take_received();
+    let of = |phone, kind: &str| received.get(&(phone, kind.to_owned())).copied();
+    assert_eq!(of(B, "INVITE"), Some(1));
+    assert_eq!(of(A, "200 to BYE"), Some(1));
+    assert_eq!(of(A, "BYE"), None);
 }
