@@ -51,6 +51,9 @@ pub enum Command {
     Cancel,
     /// Ends the call, whatever its stage.
     Hangup,
+    /// Loses the call without a word, as a phone that was switched off and on:
+    /// whoever asks about it later is answered 481.
+    Forget,
     /// Holds the other side: an INVITE with `a=sendonly`.
     Hold,
     /// Ends the hold.
@@ -251,6 +254,11 @@ impl Phone {
             Command::Refuse { status } => self.answer_ringing(desk, status),
             Command::Cancel => self.cancel(desk),
             Command::Hangup => self.hang_up(desk),
+            Command::Forget => {
+                self.refuse_open_invites(desk);
+                self.clients.retain(|client| client.purpose == Purpose::Register);
+                self.end_call(desk, Ended::Here);
+            }
             Command::Hold => self.reinvite_as(desk, |call| call.media.wanted = Direction::SendOnly),
             Command::Resume => {
                 self.reinvite_as(desk, |call| call.media.wanted = Direction::SendRecv);

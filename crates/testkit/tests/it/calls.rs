@@ -147,3 +147,19 @@ fn what_came_is_counted_by_kind() {
     assert_eq!(of(A, "200 to BYE"), Some(1));
     assert_eq!(of(A, "BYE"), None);
 }
+
+#[test]
+fn a_phone_that_forgot_its_call_says_nothing_until_it_is_asked() {
+    let mut run = Run::new(2);
+    run.call(0, A, B);
+    run.plan(1000, A, Command::Forget);
+    run.until(3000);
+    let talking = State::Talking { holds: false, held: false };
+    assert_eq!((run.fleet.state(A), run.fleet.state(B)), (State::Idle, talking));
+
+    run.plan(3000, B, Command::Reinvite);
+    run.until(4000);
+    assert_eq!(run.fleet.state(B), State::Idle);
+    assert!(run.events(B).contains(&Event::ReinviteRefused(481)));
+    assert_eq!(run.faults(), []);
+}
