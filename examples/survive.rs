@@ -11,11 +11,15 @@ mod survive {
     pub(crate) mod account;
     pub(crate) mod args;
     pub(crate) mod child;
+    pub(crate) mod controls;
     pub(crate) mod figures;
     pub(crate) mod hogs;
+    pub(crate) mod layout;
     pub(crate) mod outage;
     pub(crate) mod report;
+    pub(crate) mod restart;
     pub(crate) mod servers;
+    pub(crate) mod show;
     pub(crate) mod silence;
     pub(crate) mod stage;
     pub(crate) mod targets;
@@ -27,9 +31,9 @@ use clap::Parser;
 
 use survive::account::Account;
 use survive::args::Args;
-use survive::outage::TooBusy;
 use survive::report::Report;
-use survive::{child, outage};
+use survive::show::TooBusy;
+use survive::{child, show};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -52,7 +56,7 @@ fn survive(args: &Args) -> anyhow::Result<bool> {
     let roles = args.roles()?;
     let account = Account::new(args.json);
     let mut report = Report::new(args);
-    let ran = outage::run(args, &roles, &account, &mut report);
+    let ran = show::run(args, &roles, &account, &mut report);
     if !report.is_empty() {
         account.table(&report.table());
     }

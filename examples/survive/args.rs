@@ -6,6 +6,8 @@ use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use crate::survive::layout::Layout;
+
 /// Lets phones talk through four servers, lets one role after the other die,
 /// and measures at the phones what became of their calls.
 #[derive(Debug, Parser)]
@@ -14,6 +16,9 @@ pub(crate) struct Args {
     /// The role that dies; without it every role whose survival is built, in turn.
     #[arg(long, value_enum)]
     kill: Option<Role>,
+    /// How the roles are spread over servers.
+    #[arg(long, value_enum, default_value_t = Layout::Four)]
+    pub(crate) layout: Layout,
     /// How it dies.
     #[arg(long, value_enum, default_value_t = How::Kill)]
     pub(crate) how: How,
@@ -124,6 +129,9 @@ impl Role {
     }
 }
 
+/// Whether calls are built to survive a restart of the only server.
+const RESTARTS: bool = false;
+
 impl How {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -135,8 +143,16 @@ impl How {
 }
 
 impl Args {
+    /// Returns whether everything is killed at once and started again.
+    pub(crate) fn restarts_everything(&self) -> bool {
+        self.layout == Layout::One && self.kill.is_none() && self.hogs.is_none()
+    }
+
     /// Returns the roles that die, in order.
     pub(crate) fn roles(&self) -> anyhow::Result<Vec<Role>> {
+        if self.layout == Layout::One && !RESTARTS {
+            bail!("calls do not survive the restart of the only server yet: that is not built");
+        }
         match self.kill {
             Some(role) if role.is_survivable() => Ok(vec![role]),
             Some(role) => bail!(

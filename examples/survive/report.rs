@@ -1,17 +1,21 @@
 //! The table at the end, and the JSON object.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use crate::survive::args::{Args, How, Role};
 use crate::survive::figures::millis_text;
+use crate::survive::layout::Layout;
 use crate::survive::outage::Outage;
-use crate::survive::targets::{Check, Terms, checks, hog_checks};
+use crate::survive::restart::Restart;
+use crate::survive::targets::{Check, Terms, checks, hog_checks, restart_checks};
 
 /// Everything that was measured.
 #[derive(Debug)]
 pub(crate) struct Report {
+    layout: Layout,
     how: How,
     calls: u32,
     kills: u32,
@@ -19,6 +23,7 @@ pub(crate) struct Report {
     seed: u64,
     pub(crate) realtime: bool,
     roles: Vec<RoleReport>,
+    pub(crate) restarts: Vec<Restart>,
     pub(crate) hogs: Option<Outage>,
 }
 
@@ -33,6 +38,7 @@ struct RoleReport {
 /// The JSON object.
 #[derive(Debug, Serialize)]
 pub(crate) struct Json<'a> {
+    layout: Layout,
     how: How,
     /// Calls.
     n: u32,
@@ -45,6 +51,7 @@ pub(crate) struct Json<'a> {
     /// Whether every target was met, per death and pooled.
     met: bool,
     roles: Vec<RoleJson<'a>>,
+    restarts: &'a [Restart],
     hogs: Option<HogsJson<'a>>,
 }
 
@@ -66,6 +73,7 @@ struct HogsJson<'a> {
 impl Report {
     pub(crate) fn new(args: &Args) -> Self {
         Self {
+            layout: args.layout,
             how: args.how,
             calls: args.calls,
             kills: args.kills,
@@ -73,6 +81,7 @@ impl Report {
             seed: args.seed,
             realtime: false,
             roles: Vec::new(),
+            restarts: Vec::new(),
             hogs: None,
         }
     }
@@ -87,7 +96,7 @@ impl Report {
 
     /// Returns whether nothing was measured.
     pub(crate) fn is_empty(&self) -> bool {
-        self.roles.is_empty() && self.hogs.is_none()
+        self.roles.is_empty() && self.restarts.is_empty() && self.hogs.is_none()
     }
 
     /// Returns whether every target was met, per death and pooled.
@@ -97,7 +106,8 @@ impl Report {
             all.chain([self.checks(role.role, &role.pooled())]).flatten()
         });
         let of_hogs = self.hogs.iter().flat_map(hog_checks);
-        of_roles.chain(of_hogs).all(|check| check.is_met)
+        let of_restarts = self.restarts.iter().flat_map(restart_checks);
+        of_roles.chain(of_restarts).chain(of_hogs).all(|check| check.is_met)
     }
 
     /// Returns the JSON object.
@@ -109,6 +119,7 @@ impl Report {
         });
         let hogs = self.hogs.as_ref();
         Json {
+            layout: self.layout,
             how: self.how,
             n: self.calls,
             kills: self.kills,
@@ -117,6 +128,7 @@ impl Report {
             realtime: self.realtime,
             met: self.is_met(),
             roles: roles.collect(),
+            restarts: &self.restarts,
             hogs: hogs.map(|seen| HogsJson { seen, checks: hog_checks(seen) }),
         }
     }
@@ -124,7 +136,8 @@ impl Report {
     /// Returns the table for people.
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
-            "{} calls, how {}, seed {}, {} real-time class\n\n",
+            "{}, {} calls, how {}, seed {}, {} real-time class\n\n",
+            self.layout.name(),
             self.calls,
             self.how.name(),
             self.seed,
@@ -176,11 +189,30 @@ impl Report {
                     let _ = writeln!(text, "{}", line(&format!("{name} {}", index + 1), check));
                 }
             }
+            if let Some(controls) = &pooled.controls {
+                let _ = writeln!(text, "        {name}: {}", controls.line());
+                let _ =
+                    writeln!(text, "        amid a transaction came: {}", kinds(&controls.crossed));
+                let _ =
+                    writeln!(text, "        to calls that only talked: {}", kinds(&controls.quiet));
+            }
             for fault in pooled.faults.iter().take(20) {
                 let _ = writeln!(text, "        {fault}");
             }
             if 0 < role.void {
                 let _ = writeln!(text, "void    {name}: {} measures, each repeated", role.void);
+            }
+        }
+        for (index, restart) in self.restarts.iter().enumerate() {
+            let name = format!("{} {}", restart.role.map_or("everything", Role::name), index + 1);
+            for check in restart_checks(restart) {
+                let _ = writeln!(text, "{}", line(&name, &check));
+            }
+            let _ = writeln!(text, "        {name}: {}", restart.line());
+            let _ =
+                writeln!(text, "        to the phones of calls came: {}", kinds(&restart.messages));
+            for fault in restart.faults.iter().take(20) {
+                let _ = writeln!(text, "        {fault}");
             }
         }
         for check in self.hogs.iter().flat_map(hog_checks) {
@@ -217,6 +249,12 @@ impl RoleReport {
 const HEAD: &str = "                 kept       first re-INVITE     voice gap                       \
                     lost   own   sip     new\n\
                     \x20                              p50     p99     p50     p95     p99     max\n";
+
+fn kinds(messages: &BTreeMap<String, u64>) -> String {
+    let words = messages.iter().map(|(kind, count)| format!("{count} {kind}"));
+    let text = words.collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "nothing".to_owned() } else { text }
+}
 
 fn row(name: &str, outage: &Outage) -> String {
     let (first, gap) = (&outage.first_reinvite, &outage.gap);

@@ -1,9 +1,9 @@
-//! The four servers: their processes and what each is told.
+//! The processes of the layout.
 
-use std::fmt::{self, Write as _};
+use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,166 +14,16 @@ use nix::unistd::Pid;
 
 use crate::survive::account::wait_for;
 use crate::survive::args::{Args, Role};
-
-/// A process of the layout. One gate with a standby controller beside the
-/// mediagate, as the four servers of the design: 1 gate, 2 b2b, 3 mediagate
-/// and standby controller, 4 controller and standby mediagate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Server {
-    Gate,
-    B2b,
-    Controller,
-    StandbyController,
-    Mediagate,
-    StandbyMediagate,
-}
-
-const ALL: [Server; 6] = [
-    Server::Mediagate,
-    Server::StandbyMediagate,
-    Server::Controller,
-    Server::StandbyController,
-    Server::Gate,
-    Server::B2b,
-];
-
-/// Where phones register and call.
-pub(crate) const GATE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 1), 5060);
-
-impl Server {
-    /// The number of the process, unique in the segment.
-    fn id(self) -> u16 {
-        match self {
-            Self::Gate => 1,
-            Self::B2b => 2,
-            Self::Controller => 3,
-            Self::StandbyController => 4,
-            Self::Mediagate => 31,
-            Self::StandbyMediagate => 41,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Gate => "gate",
-            Self::B2b => "b2b",
-            Self::Controller => "controller",
-            Self::StandbyController => "standby-controller",
-            Self::Mediagate => "mediagate",
-            Self::StandbyMediagate => "standby-mediagate",
-        }
-    }
-
-    pub(crate) fn ip(self) -> Ipv4Addr {
-        let server = match self {
-            Self::Gate => 1,
-            Self::B2b => 2,
-            Self::Mediagate | Self::StandbyController => 3,
-            Self::Controller | Self::StandbyMediagate => 4,
-        };
-        Ipv4Addr::new(127, 0, 0, server)
-    }
-
-    fn role(self) -> Role {
-        match self {
-            Self::Gate => Role::Gate,
-            Self::B2b => Role::B2b,
-            Self::Controller | Self::StandbyController => Role::Controller,
-            Self::Mediagate | Self::StandbyMediagate => Role::Mediagate,
-        }
-    }
-
-    fn is_mediagate(self) -> bool {
-        self.role() == Role::Mediagate
-    }
-
-    fn address(self, port: u16) -> SocketAddr {
-        SocketAddr::from((self.ip(), port + self.id()))
-    }
-
-    fn link(self) -> SocketAddr {
-        self.address(7100)
-    }
-
-    fn beat(self) -> SocketAddr {
-        self.address(7200)
-    }
-
-    fn http(self) -> SocketAddr {
-        self.address(7300)
-    }
-
-    /// Returns the configuration file.
-    fn config(self, realtime: bool) -> String {
-        let mut text = format!(
-            "[node]\nid = {}\nhost = \"server{}\"\naddress = \"{}\"\nrealtime = {realtime}\n",
-            self.id(),
-            self.ip().octets()[3],
-            self.ip(),
-        );
-        // Writing to a `String` cannot fail.
-        if !self.is_mediagate() {
-            let _ = writeln!(text, "roles = [\"{}\"]", self.role().name());
-            text.push_str("\n[segment]\nkey = \"68f4a1d2c07b935e\"\n");
-        }
-        let (link, http) = (self.link(), self.http());
-        let _ = write!(text, "\n[links]\nlisten = \"{link}\"\nplaintext = true\n");
-        let _ = write!(text, "\n[http]\nlisten = \"{http}\"\n\n[log]\nlevel = \"info\"\n");
-        match self {
-            Self::Gate => {
-                let _ = write!(
-                    text,
-                    "\n[[listener]]\ntransport = \"udp\"\nlisten = \"{GATE}\"\nadvertise = \"{GATE}\"\n"
-                );
-            }
-            Self::Mediagate | Self::StandbyMediagate => {
-                let (ip, beat) = (self.ip(), self.beat());
-                let standby = self == Self::StandbyMediagate;
-                let _ = write!(
-                    text,
-                    "\n[beat]\nlisten = \"{beat}\"\n\n[media]\nlisten = \"{ip}\"\n\
-                     ports = \"10000-32767\"\nworkers = 1\nstandby = {standby}\n"
-                );
-            }
-            Self::B2b | Self::Controller | Self::StandbyController => {}
-        }
-        for peer in ALL {
-            if self.talks_to(peer) {
-                text.push_str(&peer.as_peer());
-            }
-        }
-        text
-    }
-
-    /// Returns whether the two know each other: every link has a b2b at one
-    /// end, and controllers hear the beats of the mediagates.
-    fn talks_to(self, peer: Self) -> bool {
-        match self.role() {
-            Role::B2b => peer != self,
-            Role::Gate => peer.role() == Role::B2b,
-            Role::Controller => matches!(peer.role(), Role::B2b | Role::Mediagate),
-            Role::Mediagate => false,
-        }
-    }
-
-    fn as_peer(self) -> String {
-        let (id, role, link) = (self.id(), self.role().name(), self.link());
-        format!("\n[[peer]]\nid = {id}\nroles = [\"{role}\"]\nlink = \"{link}\"\n")
-    }
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.role().name(), self.ip())
-    }
-}
+use crate::survive::layout::{Layout, Server, Terms};
 
 /// The processes that run.
 #[derive(Debug)]
 pub(crate) struct Servers {
     dir: PathBuf,
     bin_dir: Option<PathBuf>,
+    layout: Layout,
     realtime: bool,
+    all: Vec<Server>,
     running: Vec<(Server, Child)>,
 }
 
@@ -185,16 +35,28 @@ impl Servers {
         let mut servers = Self {
             dir,
             bin_dir: args.bin_dir.clone(),
+            layout: args.layout,
             realtime: !args.no_realtime,
+            all: args.layout.servers(args.calls),
             running: Vec::new(),
         };
-        for server in ALL {
-            servers.spawn(server)?;
-        }
-        for server in ALL {
-            servers.wait_until_up(server)?;
-        }
+        servers.start_all()?;
         Ok(servers)
+    }
+
+    /// Starts all that do not run and waits until each answers.
+    pub(crate) fn start_all(&mut self) -> anyhow::Result<()> {
+        let missing: Vec<Server> =
+            self.all.iter().copied().filter(|server| self.pid(*server).is_err()).collect();
+        for server in &missing {
+            self.spawn(*server)?;
+        }
+        missing.into_iter().try_for_each(|server| self.wait_until_up(server))
+    }
+
+    /// Returns how many mediagates there are.
+    pub(crate) fn mediagates(&self) -> usize {
+        self.all.iter().filter(|server| server.is_mediagate()).count()
     }
 
     /// Returns where the logs and configuration files are.
@@ -234,6 +96,18 @@ impl Servers {
         Ok(())
     }
 
+    /// Kills all processes at once.
+    pub(crate) fn kill_all(&mut self) -> anyhow::Result<()> {
+        for (_, child) in &mut self.running {
+            // Fails only for a process that is gone.
+            let _ = child.kill();
+        }
+        for (_, mut child) in self.running.drain(..) {
+            child.wait()?;
+        }
+        Ok(())
+    }
+
     /// Sends a signal to a process and lets it be.
     pub(crate) fn signal(&self, server: Server, signal: Signal) -> anyhow::Result<()> {
         kill(self.pid(server)?, signal).with_context(|| format!("cannot signal {server}"))
@@ -243,6 +117,24 @@ impl Servers {
         let child = self.running.iter().find(|(running, _)| *running == server);
         let (_, child) = child.with_context(|| format!("{server} does not run"))?;
         Ok(Pid::from_raw(i32::try_from(child.id())?))
+    }
+
+    /// Returns the mediagate at an address.
+    pub(crate) fn mediagate_at(&self, ip: IpAddr) -> Option<Server> {
+        self.all().find(|server| server.is_mediagate() && IpAddr::from(server.ip()) == ip)
+    }
+
+    /// Returns the running process of a role that leads: the controller with
+    /// the lowest number, the first gate, the b2b with the most calls.
+    pub(crate) fn leading(&self, role: Role) -> anyhow::Result<Server> {
+        let calls = |server: Server| match role {
+            Role::B2b => figure(server, "rm_calls").and_then(|calls| calls.parse().ok()),
+            Role::Gate | Role::Controller | Role::Mediagate => Some(0_u32),
+        };
+        self.all()
+            .filter(|server| server.role() == role)
+            .max_by_key(|&server| (calls(server), Reverse(server.id())))
+            .with_context(|| format!("no {} runs", role.name()))
     }
 
     /// Returns the processes that run beside `server`.
@@ -271,8 +163,7 @@ impl Servers {
     /// Returns whether every judge and every judged thread has a real-time
     /// class, so that silence is judged the faster way.
     pub(crate) fn is_realtime(&self) -> bool {
-        let judges = [Server::B2b, Server::Controller, Server::Mediagate, Server::StandbyMediagate];
-        judges.into_iter().all(|server| {
+        self.all().filter(|server| server.role() != Role::Gate).all(|server| {
             let classes = ["driver_realtime", "mediagate_worker_realtime"];
             classes.into_iter().all(|name| figure(server, name).is_none_or(|value| value == "1"))
         })
@@ -281,7 +172,9 @@ impl Servers {
     fn spawn(&mut self, server: Server) -> anyhow::Result<()> {
         let name = server.name();
         let config = self.dir.join(format!("{name}.toml"));
-        fs::write(&config, server.config(self.realtime))?;
+        let terms =
+            Terms { layout: self.layout, all: &self.all, realtime: self.realtime, dir: &self.dir };
+        fs::write(&config, server.config(&terms))?;
         let log =
             File::options().create(true).append(true).open(self.dir.join(format!("{name}.log")))?;
         let mut command = self.command(server, &config)?;

@@ -17,7 +17,8 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use testkit::Studio;
 use testkit::cut::{Deaf, cut, heal, ranges};
 
-use crate::survive::servers::{Server, Servers};
+use crate::survive::layout::Server;
+use crate::survive::servers::Servers;
 
 /// A process that is cut off, and the sockets that know it.
 #[derive(Debug, Default)]

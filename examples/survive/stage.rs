@@ -11,7 +11,7 @@ use testkit::{
 
 use crate::survive::account::wait_for;
 use crate::survive::args::Args;
-use crate::survive::servers::GATE;
+use crate::survive::layout::GATE;
 
 const IP: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 
@@ -19,6 +19,10 @@ const IP: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 pub(crate) const NEW_CALLS: u32 = 12;
 /// And so far apart.
 pub(crate) const NEW_CALL_EVERY: Duration = Duration::from_millis(100);
+
+/// Up to so many calls all talk; of more, only the first [`VOICED`] do.
+const VOICED_ALL_MAX: u32 = 1000;
+const VOICED: u32 = 300;
 
 /// A call is silent, and so not kept, if nothing came for this long.
 const SILENT: Duration = Duration::from_millis(200);
@@ -36,10 +40,10 @@ pub(crate) struct Stage {
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) entries: Vec<Entry>,
-    /// By phone.
-    pub(crate) heard: BTreeMap<PhoneId, Heard>,
-    /// SIP messages that came, by phone.
-    received: BTreeMap<PhoneId, u64>,
+    /// By phone; `None` for one without a voice.
+    pub(crate) heard: BTreeMap<PhoneId, Option<Heard>>,
+    /// SIP messages that came, by phone and kind.
+    pub(crate) received: BTreeMap<(PhoneId, String), u64>,
     pub(crate) pace: Pace,
     /// Packets that the kernel dropped at the phones' own sockets.
     pub(crate) dropped: u64,
@@ -48,13 +52,9 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Returns how many SIP messages the phones of kept calls received.
-    pub(crate) fn sip_seen(&self, calls: u32) -> u64 {
-        self.received
-            .iter()
-            .filter(|(phone, _)| is_kept_phone(calls, **phone))
-            .map(|(_, n)| n)
-            .sum()
+    /// Returns how many SIP messages these phones received.
+    pub(crate) fn sip_seen(&self, counts: impl Fn(PhoneId) -> bool) -> u64 {
+        self.received.iter().filter(|((phone, _), _)| counts(*phone)).map(|(_, n)| n).sum()
     }
 }
 
@@ -64,6 +64,7 @@ impl Stage {
         let phones = 2 * (args.calls + NEW_CALLS);
         let config = Config {
             phones,
+            voices: (VOICED_ALL_MAX < args.calls).then_some(FIRST_KEPT + 2 * VOICED),
             sip_sockets: 16,
             server: Some(SocketAddr::from(GATE)),
             messages: args.ladder,
@@ -111,13 +112,19 @@ impl Stage {
         self.studio.with(move |fleet, now| {
             let (mut at, mut made) = (now, 0);
             for caller in callers(calls) {
-                let callee = callee_of(calls, caller);
+                let callee = callee_of(caller);
                 match (fleet.state(caller), fleet.state(callee)) {
                     (State::Idle, State::Idle) => {
                         let to = fleet.config().aor(callee);
                         fleet.plan(at, caller, Command::Call { to });
                         at += Duration::from_millis(10);
                         made += 1;
+                    }
+                    (State::Talking { holds: true, .. }, _) => {
+                        fleet.plan(now, caller, Command::Resume);
+                    }
+                    (_, State::Talking { holds: true, .. }) => {
+                        fleet.plan(now, callee, Command::Resume);
                     }
                     (State::Idle, _) => fleet.plan(now, callee, Command::Hangup),
                     (_, State::Idle) => fleet.plan(now, caller, Command::Hangup),
@@ -155,27 +162,40 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets spare phones make new calls.
-    pub(crate) fn call_anew(&self, from: Instant) {
-        let (calls, slack) = (self.calls, self.slack);
+    /// Lets phones do this.
+    pub(crate) fn plan(&self, plan: Vec<(Instant, PhoneId, Command)>) {
         self.studio.with(move |fleet, _| {
-            for (index, caller) in (0..NEW_CALLS).zip(new_callers(calls)) {
-                let to = fleet.config().aor(callee_of(calls, caller));
-                fleet.plan(from + slack * NEW_CALL_EVERY * index, caller, Command::Call { to });
+            for (at, phone, command) in plan {
+                fleet.plan(at, phone, command);
             }
         });
     }
 
-    /// Ends to measure.
+    /// Lets spare phones make new calls.
+    pub(crate) fn call_anew(&self, from: Instant, every: Duration) {
+        self.studio.with(move |fleet, _| {
+            for (index, caller) in (0..NEW_CALLS).zip(new_callers()) {
+                let to = fleet.config().aor(callee_of(caller));
+                fleet.plan(from + every * index, caller, Command::Call { to });
+            }
+        });
+    }
+
+    /// Ends to measure, while `expected` calls should talk.
     ///
     /// A machine with other work may stand still just now, so a call that is
     /// silent gets a moment more to be heard.
-    pub(crate) fn end(&mut self) -> anyhow::Result<Seen> {
+    pub(crate) fn end(&mut self, expected: u32) -> anyhow::Result<Seen> {
         let calls = self.calls;
-        wait_for(SILENT * self.slack, || self.talking() == calls);
+        wait_for(SILENT * self.slack, || self.talking() == expected);
         let (entries, heard, received, kept) = self.studio.with(move |fleet, now| {
-            let kept = callers(calls).filter(|&caller| talks(fleet, now, calls, caller)).collect();
-            let heard = fleet.phones().map(|phone| (phone, fleet.take_heard(now, phone))).collect();
+            let kept = callers(calls).filter(|&caller| talks(fleet, now, caller)).collect();
+            let phones = fleet.phones();
+            let heard = phones.map(|phone| {
+                let heard = fleet.take_heard(now, phone);
+                (phone, fleet.config().has_voice(phone).then_some(heard))
+            });
+            let heard = heard.collect();
             (fleet.journal_mut().take(), heard, fleet.journal_mut().take_received(), kept)
         });
         let pace = self.studio.take_pace();
@@ -185,16 +205,14 @@ impl Stage {
 
     /// Ends the new calls.
     pub(crate) fn hang_up_new(&self) -> anyhow::Result<()> {
-        let calls = self.calls;
         self.studio.with(move |fleet, now| {
-            for caller in new_callers(calls) {
+            for caller in new_callers() {
                 fleet.plan(now, caller, Command::Hangup);
             }
         });
         let idle = wait_for(Duration::from_secs(40), || {
             self.studio.with(move |fleet, _| {
-                let mut new =
-                    new_callers(calls).flat_map(|caller| [caller, callee_of(calls, caller)]);
+                let mut new = new_callers().flat_map(|caller| [caller, callee_of(caller)]);
                 new.all(|phone| fleet.state(phone) == State::Idle)
             })
         });
@@ -204,11 +222,22 @@ impl Stage {
         Ok(())
     }
 
+    /// Returns how many calls are over at both phones.
+    pub(crate) fn idle(&self) -> u32 {
+        let calls = self.calls;
+        self.studio.with(move |fleet, _| {
+            let over = callers(calls).filter(|&caller| {
+                [caller, callee_of(caller)].map(|phone| fleet.state(phone)) == [State::Idle; 2]
+            });
+            u32::try_from(over.count()).unwrap_or(u32::MAX)
+        })
+    }
+
     /// Returns how many calls are heard on both sides.
-    fn talking(&self) -> u32 {
+    pub(crate) fn talking(&self) -> u32 {
         let calls = self.calls;
         self.studio.with(move |fleet, now| {
-            let talking = callers(calls).filter(|&caller| talks(fleet, now, calls, caller));
+            let talking = callers(calls).filter(|&caller| talks(fleet, now, caller));
             u32::try_from(talking.count()).unwrap_or(u32::MAX)
         })
     }
@@ -240,31 +269,40 @@ impl Stage {
     }
 }
 
+/// The first phone of the calls that must be kept; before it stand those for
+/// new calls.
+const FIRST_KEPT: u32 = 2 * NEW_CALLS;
+
+/// The caller of a call that must be kept; the callee follows it.
+pub(crate) fn caller_of(call: u32) -> PhoneId {
+    PhoneId(FIRST_KEPT + 2 * call)
+}
+
+/// The call of a phone; `None` for one that makes new calls.
+pub(crate) fn call_of(phone: PhoneId) -> Option<u32> {
+    phone.0.checked_sub(FIRST_KEPT).map(|index| index / 2)
+}
+
 /// The callers of the calls that must be kept.
 fn callers(calls: u32) -> impl Iterator<Item = PhoneId> {
-    (0..calls).map(PhoneId)
+    (0..calls).map(caller_of)
 }
 
 /// The callers of new calls.
-pub(crate) fn new_callers(calls: u32) -> impl Iterator<Item = PhoneId> {
-    (2 * calls..2 * calls + NEW_CALLS).map(PhoneId)
+pub(crate) fn new_callers() -> impl Iterator<Item = PhoneId> {
+    (0..NEW_CALLS).map(PhoneId)
 }
 
 /// The phone that a caller calls.
-pub(crate) fn callee_of(calls: u32, caller: PhoneId) -> PhoneId {
-    PhoneId(caller.0 + if caller.0 < calls { calls } else { NEW_CALLS })
+pub(crate) fn callee_of(caller: PhoneId) -> PhoneId {
+    PhoneId(caller.0 + if call_of(caller).is_some() { 1 } else { NEW_CALLS })
 }
 
-/// Returns whether a phone belongs to a call that must be kept.
-pub(crate) fn is_kept_phone(calls: u32, phone: PhoneId) -> bool {
-    phone.0 < 2 * calls
-}
-
-fn talks(fleet: &Fleet, now: Instant, calls: u32, caller: PhoneId) -> bool {
-    [caller, callee_of(calls, caller)].into_iter().all(|phone| {
+fn talks(fleet: &Fleet, now: Instant, caller: PhoneId) -> bool {
+    [caller, callee_of(caller)].into_iter().all(|phone| {
         let ear = fleet.ear(phone);
-        matches!(fleet.state(phone), State::Talking { .. })
-            && ear.is_hearing()
-            && ear.silence(now) < SILENT
+        let hears = ear.is_hearing() && ear.silence(now) < SILENT;
+        matches!(fleet.state(phone), State::Talking { holds: false, held: false })
+            && (hears || !fleet.config().has_voice(phone))
     })
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::survive::args::{How, Role};
 use crate::survive::figures::{Figures, millis};
 use crate::survive::outage::Outage;
+use crate::survive::restart::Restart;
 
 /// One target and what was measured.
 #[derive(Debug, Serialize)]
@@ -24,6 +25,8 @@ const FIRST_REINVITE_P99_MAX: Duration = Duration::from_millis(50);
 const GAP_P50_MAX: Duration = Duration::from_millis(60);
 const GAP_P99_MAX: Duration = Duration::from_millis(100);
 pub(crate) const NEW_CALL_MAX: Duration = Duration::from_secs(1);
+const CONTROLS_MAX: Duration = Duration::from_millis(500);
+const CONTROLS_OF_MANY_MAX: Duration = Duration::from_secs(1);
 /// What silence takes longer to judge than proof, with a real-time class.
 const SILENCE_REALTIME: Duration = Duration::from_millis(60);
 /// And without.
@@ -71,7 +74,23 @@ pub(crate) fn checks(role: Role, terms: Terms, outage: &Outage) -> Vec<Check> {
             checks.push(at_most("RTP packets lost", outage.lost, 0));
         }
     }
+    if let Some(controls) = &outage.controls {
+        let limit = if calls <= TIMED_CALLS_MAX { CONTROLS_MAX } else { CONTROLS_OF_MANY_MAX };
+        checks.push(at_least("calls that obeyed", controls.obeyed.into(), controls.calls.into()));
+        checks.push(within("controls accepted again", controls.accepted_again, slack * limit));
+    }
     checks
+}
+
+/// Returns the checks of one restart.
+pub(crate) fn restart_checks(restart: &Restart) -> Vec<Check> {
+    vec![
+        at_least("calls back", restart.back.into(), restart.waiting.into()),
+        at_least("forgotten calls ended", restart.ended.into(), restart.forgotten.into()),
+        at_most("phones that rang", restart.rang.into(), 0),
+        at_least("a new call was heard", restart.new_call.is_some().into(), 1),
+        at_most("rules broken", restart.faults.len() as u64, 0),
+    ]
 }
 
 /// Returns the checks of busy processes: nothing may be moved.

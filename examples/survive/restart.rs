@@ -1,0 +1,150 @@
+//! The only server: a part of it, or all, is killed and started again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use testkit::{Command, Event, PhoneId, What};
+
+use crate::survive::account::{clock, pause, wait_for};
+use crate::survive::args::Role;
+use crate::survive::figures::Figures;
+use crate::survive::outage::{NewCalls, faults, millis_or_null};
+use crate::survive::show::Show;
+use crate::survive::stage::{NEW_CALL_EVERY, Seen, call_of, callee_of, caller_of};
+
+/// How long what was killed stays away.
+const AWAY: Duration = Duration::from_secs(1);
+/// Calls must be back, or ended, within this time after the start.
+const BACK_MAX: Duration = Duration::from_secs(35);
+/// How long nothing else may happen after that.
+const AFTER: Duration = Duration::from_secs(3);
+/// One call in so many is lost at one of its phones meanwhile.
+const FORGOTTEN_EVERY: u32 = 5;
+
+/// What the phones saw of one restart.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Restart {
+    /// What was restarted; without it everything.
+    pub(crate) role: Option<Role>,
+    /// Calls whose phones both waited, and those that talk again.
+    pub(crate) waiting: u32,
+    pub(crate) back: u32,
+    /// Calls that a phone has forgotten, and those that ended at the other in time.
+    pub(crate) forgotten: u32,
+    pub(crate) ended: u32,
+    /// Of each direction of each call that is back, the longest silence.
+    pub(crate) gap: Figures,
+    /// From the start to the first new call that is heard on both sides.
+    #[serde(serialize_with = "millis_or_null")]
+    pub(crate) new_call: Option<Duration>,
+    /// Phones of standing calls that rang.
+    pub(crate) rang: u32,
+    /// SIP messages that came to the phones of the calls, by kind.
+    pub(crate) messages: BTreeMap<String, u64>,
+    /// Rules that the phones saw broken.
+    pub(crate) faults: Vec<String>,
+}
+
+impl Show<'_> {
+    /// Kills a role, or everything, starts it again, and waits until every call is back or over.
+    pub(crate) fn restart(&mut self, role: Option<Role>) -> anyhow::Result<Restart> {
+        let again = self.stage.settle()?;
+        if 0 < again {
+            self.account.say(&format!("{again} calls were made again"));
+        }
+        let calls = self.args.calls;
+        // Only who loses its memory must be told what phones have forgotten.
+        let forgetful = matches!(role, None | Some(Role::B2b));
+        let forgotten = if forgetful { calls / FORGOTTEN_EVERY } else { 0 };
+        self.stage.begin()?;
+        let at = clock();
+        match role {
+            Some(role) => {
+                let victim = self.servers.leading(role)?;
+                self.servers.kill(victim)?;
+            }
+            None => self.servers.kill_all()?,
+        }
+        self.stage
+            .plan((0..forgotten).map(|index| (at, forgets(index), Command::Forget)).collect());
+        pause(AWAY);
+        let back_at = clock();
+        self.servers.start_all()?;
+        // The port numbers of a fresh mediagate rest for 2 s.
+        self.stage.call_anew(back_at, 4 * NEW_CALL_EVERY * self.args.slack);
+        wait_for(BACK_MAX * self.args.slack, || {
+            self.stage.talking() == calls - forgotten && self.stage.idle() == forgotten
+        });
+        pause(AFTER);
+        let ended = self.stage.idle();
+        let seen = self.stage.end(calls - forgotten)?;
+        self.servers.check()?;
+        let restart =
+            Restart::new(role, calls - forgotten, (forgotten, ended), (at, back_at), &seen);
+        if self.args.ladder {
+            self.tell_ladder(at, &seen.entries);
+        }
+        let what = role.map_or("everything", Role::name);
+        self.account.say(&format!("{what} was killed and started again: {}", restart.line()));
+        self.stage.hang_up_new()?;
+        Ok(restart)
+    }
+}
+
+impl Restart {
+    fn new(
+        role: Option<Role>,
+        waiting: u32,
+        (forgotten, ended): (u32, u32),
+        (at, back_at): (Instant, Instant),
+        seen: &Seen,
+    ) -> Self {
+        let mut gap = Figures::default();
+        for caller in &seen.kept {
+            for phone in [*caller, callee_of(*caller)] {
+                if let Some(Some(heard)) = seen.heard.get(&phone) {
+                    gap.push(heard.silence);
+                }
+            }
+        }
+        let mut messages = BTreeMap::new();
+        for ((phone, kind), count) in &seen.received {
+            if call_of(*phone).is_some() {
+                *messages.entry(kind.clone()).or_default() += count;
+            }
+        }
+        let rings = seen.entries.iter().filter(|entry| {
+            entry.what == What::Event(Event::Called) && entry.phone.and_then(call_of).is_some()
+        });
+        Self {
+            role,
+            waiting,
+            back: u32::try_from(seen.kept.len()).unwrap_or(u32::MAX),
+            forgotten,
+            ended,
+            gap,
+            new_call: NewCalls::of(back_at, seen).first,
+            rang: u32::try_from(rings.count()).unwrap_or(u32::MAX),
+            messages,
+            faults: faults(at, &seen.entries),
+        }
+    }
+
+    /// Returns it in one line.
+    pub(crate) fn line(&self) -> String {
+        let Self { waiting, back, forgotten, ended, rang, gap, .. } = self;
+        format!(
+            "{back} of {waiting} calls are back, voice gap p50 {}, max {} ms; \
+             {ended} of {forgotten} forgotten ones ended; {rang} phones rang",
+            gap.text(50),
+            gap.text(100)
+        )
+    }
+}
+
+/// The phone that forgets: callers and callees in turn.
+fn forgets(index: u32) -> PhoneId {
+    let caller = caller_of(FORGOTTEN_EVERY * index);
+    if index.is_multiple_of(2) { caller } else { callee_of(caller) }
+}
