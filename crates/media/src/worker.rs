@@ -50,7 +50,7 @@ pub struct WorkersConfig {
 /// The forwarding threads, and the one that watches them.
 ///
 /// A worker that hangs for 200 ms while the watching thread does not ends the process: only a dead process is proof for
-/// the others. Dropping this stops the threads and closes every socket.
+/// the others. Without a real-time class, where a thread may wait as long for a processor, it is 2 s. Dropping this stops the threads and closes every socket.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Shared>,
@@ -212,11 +212,9 @@ impl std::fmt::Debug for Shared {
 
 #[expect(clippy::disallowed_methods, reason = "the watching thread lives by the clock")]
 fn watch(shared: &Shared) {
-    if shared.config.realtime {
-        // Above the workers: one that spins must not hide from it. Without the class it does what it can.
-        let _ = sys::be_realtime(PRIORITY + 1);
-    }
-    let mut watch = Watch::new(Instant::now(), shared.mailboxes.len());
+    // Above the workers: one that spins must not hide from it. Without the class it does what it can.
+    let realtime = shared.config.realtime && sys::be_realtime(PRIORITY + 1).is_ok();
+    let mut watch = Watch::new(Instant::now(), shared.mailboxes.len(), realtime);
     while !shared.stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(TICK);
         let turns = shared.mailboxes.iter().map(Mailbox::turns);
