@@ -16,6 +16,9 @@ use crate::survive::account::wait_for;
 use crate::survive::args::{Args, Role};
 use crate::survive::layout::{Layout, Server, Terms};
 
+/// Parts that the calls of a segment are dealt into.
+const SLOTS: u32 = 256;
+
 /// The processes that run.
 #[derive(Debug)]
 pub(crate) struct Servers {
@@ -135,6 +138,25 @@ impl Servers {
             .filter(|server| server.role() == role)
             .max_by_key(|&server| (calls(server), Reverse(server.id())))
             .with_context(|| format!("no {} runs", role.name()))
+    }
+
+    /// Waits until every slot has an owner, and a standby that has copies of all its calls.
+    pub(crate) fn wait_until_protected(&mut self) -> anyhow::Result<()> {
+        let b2bs: Vec<Server> = self.all().filter(|server| server.role() == Role::B2b).collect();
+        if b2bs.len() < 2 {
+            return Ok(());
+        }
+        let sum = |name| -> Option<u32> {
+            b2bs.iter().map(|b2b| figure(*b2b, name)?.parse::<u32>().ok()).sum()
+        };
+        let protected = wait_for(Duration::from_secs(30), || {
+            sum("rm_slots") == Some(SLOTS) && sum("rm_slots_unprotected") == Some(0)
+        });
+        self.check()?;
+        if !protected {
+            bail!("some calls have no standby b2b; see {}", self.dir.display());
+        }
+        Ok(())
     }
 
     /// Returns the processes that run beside `server`.

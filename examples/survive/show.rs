@@ -142,6 +142,9 @@ impl Show<'_> {
         if 0 < again {
             self.account.say(&format!("{again} calls were made again"));
         }
+        if role == Role::B2b {
+            self.servers.wait_until_protected()?;
+        }
         let victim = self.victim(role)?;
         let how = self.args.how;
         let groups = (role == Role::B2b).then(|| Groups::new(self.args.calls, self.args.slack));
