@@ -18,7 +18,7 @@ pub use replacement::{Phase, Refusal, Replacement, Target};
 /// Every field is what RFC 3261 §12.1 calls part of a dialog's state. The
 /// bytes are compact copies that keep no message alive. With the feature
 /// `serde` the value can be stored and read back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Dialog {
     /// Call-ID.

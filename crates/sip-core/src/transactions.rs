@@ -354,6 +354,28 @@ impl<F: Clone> Transactions<F> {
         }
     }
 
+    /// Forgets a request without an answer: its next copy comes as new. Does
+    /// nothing when it ended before.
+    pub fn dismiss(&mut self, key: ServerKey) {
+        if self.slab.get(key.0).is_some() {
+            self.remove(key.0.slot);
+        }
+    }
+
+    /// Forgets every transaction whose flow does not satisfy `keep`; nothing
+    /// more is sent or said of them.
+    pub fn retain(&mut self, keep: impl Fn(&F) -> bool) {
+        for slot in self.slab.filled(|entry| !keep(&entry.flow)) {
+            self.remove(slot);
+        }
+    }
+
+    /// Returns whether a request of ours is still known.
+    #[must_use]
+    pub fn has_client(&self, key: ClientKey) -> bool {
+        self.slab.get(key.0).is_some()
+    }
+
     /// Returns how many transactions are alive.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -67,6 +67,15 @@ impl<T> Slab<T> {
         entry.value.as_ref().map(|_| Key { slot, generation: entry.generation })
     }
 
+    /// The slots whose values satisfy `wanted`.
+    pub(super) fn filled(&self, wanted: impl Fn(&T) -> bool) -> Vec<u32> {
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter(|(_, slot)| slot.value.as_ref().is_some_and(&wanted))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -26,6 +26,20 @@ fn a_restored_call_is_sent_again_and_answered_here() {
 }
 
 #[test]
+fn what_is_not_retained_is_never_heard_of_again() {
+    let mut run = Run::new(false);
+    let expires_at = run.at(20_000);
+    let key = run.restore_client(Phase::Calling { expires_at }).expect("it is new");
+    run.layer.retain(|_| true);
+    assert!(run.layer.has_client(key));
+
+    run.layer.retain(|_| false);
+    assert!(!run.layer.has_client(key) && run.layer.is_empty());
+    assert_eq!(run.advance(60_000), [""; 0]);
+    assert_eq!(run.layer.poll_timeout(), None);
+}
+
+#[test]
 fn a_restored_call_keeps_its_deadline() {
     let mut run = Run::new(true);
     let expires_at = run.at(20_000);
