@@ -10,7 +10,7 @@ use crate::UnixMs;
 ///
 /// It decides nothing about *whether* the leg must be told, which follows from the address in the
 /// last SDP sent, nor whether an INVITE may be sent now, which follows from the open INVITEs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Move {
     /// When the first re-INVITE of this move went out.
     pub since: Option<UnixMs>,
@@ -27,7 +27,7 @@ pub struct Move {
 }
 
 /// The body of a re-INVITE that moves media.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Offer {
     /// The last SDP sent, its codecs narrowed to those agreed.
     #[default]

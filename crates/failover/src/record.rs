@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use sip_core::dialog::Dialog;
 
 use crate::moves::Move;
-use crate::{CallId, Epoch, Flow, Latched, Place, Slot, UnixMs};
+use crate::{Binding, CallId, Epoch, Flow, Latched, Place, Slot, Tombstone, UnixMs};
 
 /// One call of two legs. The call machine holds this value and nothing that does not follow from it.
 ///
 /// Deadlines are wall-clock times, so that a rebuild restarts none. Transactions other than INVITE
 /// are not here: the peer's own retransmission carries its request over a rebuild, and ours is sent
 /// anew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallRecord {
     /// Names the call between our nodes.
     pub call: CallId,
@@ -47,7 +47,7 @@ pub struct CallRecord {
 }
 
 /// How far a call has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Ports are asked for; nothing was said to the callee.
     Placing,
@@ -63,7 +63,7 @@ pub enum Phase {
 }
 
 /// Where an INVITE may go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {
     /// The Request-URI.
     pub uri: Bytes,
@@ -76,7 +76,7 @@ pub struct Target {
 }
 
 /// One party of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Leg {
     /// The SIP dialog. The callee's has no remote tag before its answer.
     pub dialog: Dialog,
@@ -125,7 +125,7 @@ pub struct Leg {
 }
 
 /// How the dialog of a leg stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LegState {
     /// Not answered.
     Early,
@@ -138,7 +138,7 @@ pub enum LegState {
 }
 
 /// The o= line of all SDP that a leg is sent: only the version changes, and only with the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SdpIdentity {
     /// The session id.
     pub id: u64,
@@ -151,7 +151,7 @@ pub struct SdpIdentity {
 }
 
 /// An SDP sent to a leg, stored as edits of one that was received.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SentSdp {
     /// What was edited.
     pub base: Base,
@@ -166,7 +166,7 @@ pub struct SentSdp {
 }
 
 /// The SDP that was edited.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Base {
     /// The other leg's [`Leg::received`].
     Peer,
@@ -177,7 +177,7 @@ pub enum Base {
 }
 
 /// Who sends, as the party says it that the SDP comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Direction {
     /// Both ways.
     #[default]
@@ -191,7 +191,7 @@ pub enum Direction {
 }
 
 /// An INVITE of a phone: what its answers need.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerInvite {
     /// Its CSeq number.
     pub cseq: u32,
@@ -214,7 +214,7 @@ pub struct ServerInvite {
 }
 
 /// What an INVITE of a phone was answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ServerState {
     /// Nothing, or a provisional answer.
     Proceeding {
@@ -240,7 +240,7 @@ pub enum ServerState {
 }
 
 /// An INVITE to a phone: what its ACK, its CANCEL and its retransmission need.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClientInvite {
     /// Its CSeq number.
     pub cseq: u32,
@@ -261,7 +261,7 @@ pub struct ClientInvite {
 }
 
 /// Why an INVITE was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Purpose {
     /// To call the callee.
     Call,
@@ -272,7 +272,7 @@ pub enum Purpose {
 }
 
 /// What came back for an INVITE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ClientState {
     /// Nothing yet.
     Calling,
@@ -287,7 +287,28 @@ pub enum ClientState {
     },
 }
 
+/// What is kept for a slot outside the process that owns it: at its standby, and on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Value {
+    /// A call that is not over.
+    Call(Box<CallRecord>),
+    /// What is left of one that is.
+    Ended(Tombstone),
+    /// The contacts of an address of record.
+    Bindings(Vec<Binding>),
+}
+
+/// A longer record is kept nowhere else: its call is served, and lost with its process.
+pub const RECORD_LEN_MAX: usize = 32 * 1024;
+
 impl CallRecord {
+    /// Returns about how many bytes the record takes when it is written, never fewer.
+    pub fn len_bound(&self) -> usize {
+        let targets: usize = self.targets.iter().map(Target::len_bound).sum();
+        let legs: usize = self.legs.iter().map(Leg::len_bound).sum();
+        256 + self.called.len() + targets + legs
+    }
+
     /// Returns whether the call has ended.
     pub fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended { .. })
@@ -310,7 +331,53 @@ impl CallRecord {
     }
 }
 
+/// What the length of a byte string takes at most.
+const LEN: usize = 5;
+
+fn len_of(strings: &[Bytes]) -> usize {
+    strings.iter().map(|string| LEN + string.len()).sum()
+}
+
+impl Target {
+    fn len_bound(&self) -> usize {
+        64 + self.uri.len() + len_of(&self.routes)
+    }
+}
+
+impl SentSdp {
+    fn len_bound(&self) -> usize {
+        let base = match &self.base {
+            Base::Peer | Base::PeerOffer => 0,
+            Base::Own(bytes) => bytes.len(),
+        };
+        48 + base + self.formats.len()
+    }
+}
+
 impl Leg {
+    fn len_bound(&self) -> usize {
+        let dialog = &self.dialog;
+        let names = [&dialog.call_id, &dialog.local_tag, &dialog.remote_tag, &dialog.local];
+        let dialog_len: usize = names.iter().map(|name| name.len()).sum::<usize>()
+            + dialog.remote.len()
+            + dialog.remote_target.len()
+            + len_of(&dialog.route_set);
+        let sdps = self.received.len() + self.offer_in.len();
+        let sent = [&self.agreed, &self.offer_out];
+        let sent: usize = sent.into_iter().flatten().map(SentSdp::len_bound).sum();
+        let incoming = self
+            .incoming
+            .iter()
+            .map(|invite| 128 + len_of(&invite.vias) + len_of(&invite.record_routes));
+        512 + dialog_len
+            + sdps
+            + sent
+            + incoming.sum::<usize>()
+            + 64 * self.outgoing.len()
+            + len_of(&self.shed)
+            + self.early_tag.len()
+    }
+
     /// Returns whether RFC 3261 §14.1 lets us send an INVITE on the leg's dialog: no INVITE
     /// transaction of either direction is open, and no 2xx lacks its ACK.
     pub fn is_free(&self) -> bool {
