@@ -175,6 +175,8 @@ impl B2bRole {
             Asked::Media { gateway, boot, command } => self.command(gateway, boot, &command),
             Asked::Freed(place) => self.mediagates.free(now, &place),
             Asked::Detail(detail) => journal::detail(&detail),
+            // One b2b owns every slot, and its records are kept nowhere else.
+            Asked::Stored { .. } | Asked::PassOn(_) => {}
             Asked::Event(event) => journal::event(&event),
         }
     }

@@ -1,10 +1,11 @@
 //! The b2b: owner of transactions, dialogs, calls and bindings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Instant;
 
-use failover::{Aor, Binding, Boot, CallId, CallRecord, Clock, NodeId, Tombstone};
+use failover::replica::Key;
+use failover::{Aor, Binding, Boot, CallId, CallRecord, Clock, NodeId, Place};
 use sip_core::transactions::{self, ClientKey, ServerKey};
 use sip_core::{Message, Method, Name, Scheme, Uri, Verdict, Writer};
 
@@ -18,6 +19,8 @@ use crate::message;
 use crate::registrar::Registrar;
 use crate::routing;
 
+mod storage;
+
 /// The heart of the signalling: answers phones as a back-to-back user agent and registrar.
 ///
 /// It is told which messages came through the gates and what became of mediagates, and says which
@@ -28,6 +31,8 @@ pub struct B2b {
     calls: BTreeMap<CallId, Box<Call>>,
     graves: Graves,
     registrar: Registrar,
+    /// Ports of calls that another b2b has now, and when they may be used again.
+    lost: VecDeque<(Instant, Place)>,
 }
 
 /// Figures of the moment, for metrics.
@@ -39,6 +44,8 @@ pub struct Figures {
     pub gates: usize,
     /// Calls that are over and whose late messages are still answered.
     pub tombstones: usize,
+    /// Calls whose records are too long to be kept elsewhere: they end with this process.
+    pub unprotected: usize,
     /// Addresses of record with a binding.
     pub aors: usize,
     /// Media-move INVITEs that are open.
@@ -64,6 +71,7 @@ impl B2b {
             calls: BTreeMap::new(),
             graves: Graves::default(),
             registrar: Registrar::default(),
+            lost: VecDeque::new(),
         }
     }
 
@@ -76,8 +84,9 @@ impl B2b {
             }
             // Its listeners are remembered: datagrams need no state of the gate.
             Input::GateDown { gate: _ } => {}
-            Input::Sip(sip) => self.handle_sip(sip),
-            Input::Owned { slot, epoch } => self.core.set_epoch(slot, epoch),
+            Input::Sip(sip) => self.handle_sip(&sip),
+            Input::Owned { slot, epoch } => self.own(slot, epoch),
+            Input::Lost { slots } => self.lose(&slots),
             Input::Placed { call, holder, standby } => {
                 if self.calls.contains_key(&call) {
                     self.with_call(call, |call, core| call.placed(core, holder, standby));
@@ -105,20 +114,25 @@ impl B2b {
             let Some(call) = self.core.due() else { break };
             self.with_call(call, |call, core| call.handle_timeout(core));
         }
-        while let Some(call) = self.graves.due(self.core.unix) {
-            self.graves.remove(call);
+        while let Some(stone) = self.graves.due(self.core.unix) {
+            self.graves.remove(stone.call);
+            self.core.changes.note(stone.slot, Key::Call(stone.call), false);
         }
         for call in self.core.shortage.round(now) {
             self.with_call(call, |call, core| call.ask_for_ports(core));
         }
         self.core.pacer.handle_timeout(now);
         self.registrar.handle_timeout(&mut self.core);
+        self.free_lost(now);
         self.pump();
     }
 
     /// Returns the next thing to do. Drain until `None` after every other call; answer
     /// [`Output::Place`] before going on.
     pub fn poll_output(&mut self) -> Option<Output> {
+        if let Some((key, slot, barrier)) = self.core.changes.pop() {
+            return Some(Output::Stored { slot, key, barrier });
+        }
         self.core.outputs.pop_front()
     }
 
@@ -127,6 +141,7 @@ impl B2b {
         [
             self.core.transactions.poll_timeout(),
             self.core.first_deadline(),
+            self.lost.front().map(|(at, _)| *at),
             self.graves.first_until().map(|until| self.core.clock.instant_at(until)),
             self.core.shortage.round_at(),
             self.core.pacer.poll_timeout(),
@@ -137,46 +152,14 @@ impl B2b {
         .min()
     }
 
-    /// Returns what is left of calls that are over, in the order of their ids.
-    pub fn tombstones(&self) -> impl Iterator<Item = &Tombstone> {
-        self.graves.iter()
-    }
-
-    /// Takes over the tombstone of another process, or of an earlier life of this one.
-    pub fn restore_tombstone(&mut self, stone: Tombstone) {
-        if !self.calls.contains_key(&stone.call) {
-            self.graves.insert(stone);
-        }
-    }
-
     /// Returns the records of all calls that are not over, in the order of their ids.
     pub fn records(&self) -> impl Iterator<Item = &CallRecord> {
         self.calls.values().map(|call| &call.record)
     }
 
-    /// Goes on with a call of another process, or of an earlier life of this one. Deadlines that
-    /// have passed meanwhile are due at once. A call that is here already is left as it is.
-    pub fn restore(&mut self, now: Instant, record: CallRecord) {
-        self.core.set_time(now);
-        let id = record.call;
-        if self.calls.contains_key(&id) || self.graves.get(id).is_some() {
-            return;
-        }
-        let call = Call::restored(&mut self.core, record);
-        self.calls.insert(id, Box::new(call));
-        self.with_call(id, |_, _| {});
-        self.pump();
-    }
-
     /// Returns all bindings.
     pub fn bindings(&self) -> impl Iterator<Item = (&Aor, &Binding)> {
         self.registrar.bindings()
-    }
-
-    /// Takes over a binding of another process, unless a newer one of the same contact is here.
-    pub fn restore_binding(&mut self, now: Instant, aor: &Aor, binding: Binding) {
-        self.core.set_time(now);
-        self.registrar.restore(&mut self.core, aor, binding);
     }
 
     /// Returns the command that opens a call at its present holder, for a mediagate that lost it.
@@ -195,6 +178,7 @@ impl B2b {
             calls: self.core.live,
             gates: self.core.gates.len(),
             tombstones: self.graves.len(),
+            unprotected: self.core.unprotected,
             aors: self.registrar.len(),
             moves_in_flight: self.core.pacer.in_flight(),
             counters: self.core.counters,
@@ -205,7 +189,9 @@ impl B2b {
     fn with_call(&mut self, id: CallId, act: impl FnOnce(&mut Call, &mut Core)) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         act(call, &mut self.core);
-        if call.settle(&mut self.core) {
+        let over = call.settle(&mut self.core);
+        call.report(&mut self.core, over);
+        if over {
             let stone = call.tombstone(&self.core);
             call.forget(&mut self.core);
             self.calls.remove(&id);
@@ -228,13 +214,15 @@ impl B2b {
         }
     }
 
-    fn handle_sip(&mut self, sip: SipIn) {
-        let way = (sip.flow, sip.slot);
-        self.core.slot = sip.slot;
-        let Ok(message) = Message::parse(sip.bytes) else {
+    fn handle_sip(&mut self, sip: &SipIn) {
+        let Ok(message) = Message::parse(sip.bytes.clone()) else {
             self.core.counters.discarded += 1;
             return;
         };
+        let Some(slot) = self.slot_of(sip, &message) else { return };
+        let way = (sip.flow, slot);
+        self.core.slot = slot;
+        self.core.hops = sip.hops;
         match message.verdict() {
             Verdict::Ok => {}
             Verdict::Answer(status) => {
@@ -291,7 +279,7 @@ impl B2b {
         cancels: Option<ServerKey>,
     ) {
         if request.method() == Method::Cancel {
-            return self.handle_cancel(key, request, cancels);
+            return self.handle_cancel(key, way, request, cancels);
         }
         if request.header(Name::REQUIRE).is_some() {
             return self.core.answer_with(key, request, 420, |mut answer| {
@@ -327,9 +315,15 @@ impl B2b {
         }
     }
 
-    fn handle_cancel(&mut self, key: ServerKey, cancel: &Message, cancels: Option<ServerKey>) {
+    fn handle_cancel(
+        &mut self,
+        key: ServerKey,
+        way: Way,
+        cancel: &Message,
+        cancels: Option<ServerKey>,
+    ) {
         let Some(cancelled) = cancels else {
-            return self.core.answer(key, cancel, 481);
+            return self.stray_cancel(key, way, cancel);
         };
         let invite = self.core.server(cancelled);
         // RFC 3261 §9.2: the same To tag as in the answers to the INVITE.
@@ -457,6 +451,7 @@ impl B2b {
 
     /// Every standby hears of its calls before any phone does; then the phones of those who talk.
     fn handle_death(&mut self, gateway: NodeId, boot: Boot) {
+        self.core.set_dead(gateway, boot);
         let ids = self.core.held_at(gateway, boot);
         let mut by_urgency = Vec::with_capacity(ids.len());
         for id in ids {

@@ -3,12 +3,16 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use failover::pacing::Outcome;
 use failover::record::{
-    CallRecord, ClientInvite, ClientState, Leg, LegState, Phase, Purpose, SentSdp, ServerState,
+    CallRecord, ClientInvite, ClientState, LegState, Phase, Purpose, RECORD_LEN_MAX, SentSdp,
+    ServerState,
 };
-use failover::{CallId, NodeId, Tombstone, UnixMs};
+use failover::replica::Key;
+use failover::{CallId, Epoch, NodeId, Place, Tombstone, UnixMs};
 use sip_core::transactions::{ClientKey, ServerKey};
 
+use crate::changes::digest;
 use crate::core::{ClientUse, Core, InviteId, LegId, Way};
 use crate::graves::tombstone;
 use crate::io::Cause;
@@ -44,6 +48,14 @@ pub(crate) struct Call {
     left: Option<NodeId>,
     /// How often ports could not be opened.
     open_failures: u8,
+    /// The standby was leased by another process, and may be given to a third one.
+    foreign: bool,
+    /// The record as it was reported last.
+    digest: u64,
+    /// The record is too long to be kept elsewhere.
+    oversized: bool,
+    /// What the record says now must be kept elsewhere before anything more is said.
+    barrier: bool,
 }
 
 /// The transaction of an INVITE in the record.
@@ -71,6 +83,10 @@ impl Call {
             placing: false,
             left: None,
             open_failures: 0,
+            foreign: false,
+            digest: 0,
+            oversized: false,
+            barrier: false,
         }
     }
 
@@ -118,6 +134,47 @@ impl Call {
                     ClientState::Calling | ClientState::Proceeding => false,
                 })
         })
+    }
+
+    /// Reports the record if it has changed; `over` says that a tombstone takes its place.
+    pub(crate) fn report(&mut self, core: &mut Core, over: bool) {
+        let barrier = std::mem::take(&mut self.barrier);
+        // Of a call whose phones were told nothing, the caller's own copies of its INVITE tell.
+        if !core.changes.is_on() || self.record.phase == Phase::Placing {
+            return;
+        }
+        let digest = digest(&self.record);
+        if over || digest != self.digest {
+            self.digest = digest;
+            let oversized = !over && RECORD_LEN_MAX < self.record.len_bound();
+            core.unprotected += usize::from(oversized);
+            core.unprotected -= usize::from(self.oversized);
+            self.oversized = oversized;
+            core.changes.note(self.record.slot, Key::Call(self.record.call), barrier);
+        }
+    }
+
+    /// Takes over the epoch in which the slot is owned now.
+    pub(crate) fn enter(&mut self, epoch: Epoch) {
+        self.media_changed |= self.record.epoch != epoch;
+        self.record.epoch = epoch;
+    }
+
+    /// Takes the call out of all tables without a word to anybody; returns its ports.
+    pub(crate) fn drop_silently(&mut self, core: &mut Core) -> Vec<Place> {
+        if !self.record.is_ended() {
+            core.live -= 1;
+        }
+        core.shortage.remove(self.record.call);
+        core.unprotected -= usize::from(self.oversized);
+        for leg in 0..2 {
+            core.pacer.finish(core.now, self.pacer_id(leg), Outcome::Other);
+        }
+        let places = [self.record.holder.take(), self.record.standby.take()];
+        let places: Vec<Place> = places.into_iter().flatten().collect();
+        places.iter().for_each(|place| core.release(self.record.call, place));
+        self.forget(core);
+        places
     }
 
     /// Returns what is left of a call that is over; `None` when its time is over, too.
@@ -260,7 +317,8 @@ impl Call {
         patience: Option<Duration>,
     ) -> bool {
         self.make_room(core, leg);
-        let cseq = next_cseq(&mut self.record.legs[leg]);
+        let cseq = self.next_cseq(leg);
+        self.barrier = true;
         let (offer, bytes) = sdp.unzip();
         let invite = ClientInvite {
             cseq,
@@ -328,6 +386,7 @@ impl Call {
         let mut ack = party.dialog.ack(invite.cseq, &via);
         if let Some(sdp) = sdp {
             ack = ack.body(message::SDP, sdp);
+            self.barrier = true;
         }
         let bytes = ack.finish().bytes().clone();
         core.send(way, bytes);
@@ -350,6 +409,8 @@ impl Call {
         let party = &mut self.record.legs[leg];
         let dialog_is_confirmed = party.dialog.confirmed;
         let invite = &mut party.incoming[index];
+        let first = invite.state == ServerState::Proceeding { status: 0, sdp: false };
+        self.barrier |= first || sdp.is_some() || 200 <= status;
         let retry_after = match status {
             // RFC 3261 §14.2 asks for it in a 500, where it is drawn from 0 to 10 s.
             500 if dialog_is_confirmed => Some(core.random_seconds()),
@@ -368,6 +429,24 @@ impl Call {
         let cseq = party.incoming[index].cseq;
         if let Some(key) = self.server_key(leg, cseq) {
             core.respond(key, &answer.finish());
+        }
+    }
+
+    /// Takes the next CSeq number of a leg.
+    fn next_cseq(&mut self, leg: usize) -> u32 {
+        self.lease_cseq(leg);
+        let dialog = &mut self.record.legs[leg].dialog;
+        dialog.local_cseq += 1;
+        dialog.local_cseq
+    }
+
+    /// Raises the ceiling that a rebuild starts at when the leg's next CSeq number would pass it.
+    fn lease_cseq(&mut self, leg: usize) {
+        let leg = &mut self.record.legs[leg];
+        let next = leg.dialog.local_cseq + 1;
+        if leg.cseq_ceiling < next {
+            leg.cseq_ceiling = next + CSEQ_LEASE;
+            self.barrier = true;
         }
     }
 
@@ -407,21 +486,6 @@ impl Call {
             }
             false
         });
-    }
-}
-
-/// Takes the next CSeq number of a leg.
-fn next_cseq(leg: &mut Leg) -> u32 {
-    lease_cseq(leg);
-    leg.dialog.local_cseq += 1;
-    leg.dialog.local_cseq
-}
-
-/// Raises the ceiling that a rebuild starts at when the leg's next CSeq number would pass it.
-fn lease_cseq(leg: &mut Leg) {
-    let next = leg.dialog.local_cseq + 1;
-    if leg.cseq_ceiling < next {
-        leg.cseq_ceiling = next + CSEQ_LEASE;
     }
 }
 

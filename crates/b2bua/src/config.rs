@@ -26,6 +26,8 @@ pub struct Config {
     pub contacts_max: usize,
     /// Media-move INVITEs that are open at one time, over all peers.
     pub moves_max: usize,
+    /// Whether records are kept elsewhere too: then [`crate::Output::Stored`] tells of each change.
+    pub stores: bool,
     /// RFC 3261 timer T1.
     pub t1: Duration,
 }
@@ -52,6 +54,7 @@ impl Default for Config {
             aors_max: 100_000,
             contacts_max: 8,
             moves_max: 4_000,
+            stores: false,
             t1: Duration::from_millis(500),
         }
     }

@@ -10,6 +10,7 @@ use failover::{Boot, CallId, Clock, Epoch, Flow, NodeId, Place, Slot, UnixMs};
 use sip_core::transactions::{self, ClientKey, ServerKey, Transactions};
 use sip_core::{Message, Name, Writer};
 
+use crate::changes::Changes;
 use crate::config::Config;
 use crate::frame::SipOut;
 use crate::io::{Event, Listener, Output};
@@ -34,17 +35,25 @@ pub(crate) struct Core {
     pub(crate) gates: BTreeMap<NodeId, Gate>,
     /// The slot of the message that is being handled: tags of answers outside dialogs name it.
     pub(crate) slot: Slot,
+    /// How many nodes passed that message on before.
+    pub(crate) hops: u8,
     pub(crate) draining: bool,
     /// Calls that have not ended.
     pub(crate) live: usize,
+    /// Calls with a record that is too long to be kept elsewhere.
+    pub(crate) unprotected: usize,
     pub(crate) counters: Counters,
+    /// Epoch 0: another b2b owns the slot.
     epochs: Box<[Epoch; 256]>,
+    pub(crate) changes: Changes,
     /// By the random part of the local tag.
     tags: BTreeMap<u64, LegId>,
     clients: BTreeMap<ClientKey, ClientUse>,
     servers: BTreeMap<ServerKey, InviteId>,
     deadlines: BTreeSet<(Instant, CallId)>,
     held: BTreeMap<(NodeId, Boot), BTreeSet<CallId>>,
+    /// The last boot of each mediagate that died.
+    dead: BTreeMap<NodeId, Boot>,
     pub(crate) shortage: Shortage,
 }
 
@@ -120,15 +129,19 @@ impl Core {
             pacer: Pacer::new(pacer),
             gates: BTreeMap::new(),
             slot: Slot::default(),
+            hops: 0,
             draining: false,
             live: 0,
+            unprotected: 0,
             counters: Counters::default(),
             epochs: Box::new([Epoch::default(); 256]),
+            changes: Changes::new(config.stores),
             tags: BTreeMap::new(),
             clients: BTreeMap::new(),
             servers: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             held: BTreeMap::new(),
+            dead: BTreeMap::new(),
             shortage: Shortage::default(),
             config,
             clock,
@@ -154,6 +167,17 @@ impl Core {
     /// Returns the epoch in which we own the slot.
     pub(crate) fn epoch(&self, slot: Slot) -> Epoch {
         self.epochs[usize::from(slot.0)]
+    }
+
+    /// Returns whether the slot is ours.
+    pub(crate) fn owns(&self, slot: Slot) -> bool {
+        self.epoch(slot) != Epoch::default()
+    }
+
+    /// Returns the first slot of ours, and whether all are.
+    pub(crate) fn owned(&self) -> (Option<Slot>, bool) {
+        let first = (0..=u8::MAX).map(Slot).find(|slot| self.owns(*slot));
+        (first, !self.epochs.contains(&Epoch::default()))
     }
 
     pub(crate) fn set_epoch(&mut self, slot: Slot, epoch: Epoch) {
@@ -182,6 +206,9 @@ impl Core {
             flow.boot = gate.boot;
         }
         let epoch = self.epoch(slot);
+        if !self.owns(slot) {
+            return;
+        }
         self.outputs.push_back(Output::Sip(SipOut { slot, epoch, flow, bytes }));
     }
 
@@ -275,6 +302,16 @@ impl Core {
         self.clients.remove(&key)
     }
 
+    /// Drops the transactions of slots that are not ours any more.
+    pub(crate) fn drop_lost(&mut self) {
+        let epochs = &self.epochs;
+        let owned = |slot: Slot| epochs[usize::from(slot.0)] != Epoch::default();
+        self.transactions.retain(|(_, slot)| owned(*slot));
+        self.changes.retain(owned);
+        let transactions = &self.transactions;
+        self.clients.retain(|key, _| transactions.has_client(*key));
+    }
+
     pub(crate) fn set_server(&mut self, key: ServerKey, invite: InviteId) {
         self.servers.insert(key, invite);
     }
@@ -325,6 +362,17 @@ impl Core {
                 self.held.remove(&key);
             }
         }
+    }
+
+    /// Notes the death of a mediagate's boot.
+    pub(crate) fn set_dead(&mut self, gateway: NodeId, boot: Boot) {
+        let last = self.dead.entry(gateway).or_insert(boot);
+        *last = boot.max(*last);
+    }
+
+    /// Returns whether that boot of a mediagate is dead.
+    pub(crate) fn is_dead(&self, gateway: NodeId, boot: Boot) -> bool {
+        self.dead.get(&gateway).is_some_and(|last| boot <= *last)
     }
 
     /// Returns the calls that have ports at a gateway, as holder or standby.

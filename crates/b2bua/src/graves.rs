@@ -44,9 +44,10 @@ impl Graves {
         }
     }
 
-    /// Returns a call whose tombstone has stood long enough.
-    pub(crate) fn due(&self, now: UnixMs) -> Option<CallId> {
-        self.until.first().filter(|(until, _)| *until <= now).map(|&(_, call)| call)
+    /// Returns a tombstone that has stood long enough.
+    pub(crate) fn due(&self, now: UnixMs) -> Option<Tombstone> {
+        let &(until, call) = self.until.first()?;
+        if until <= now { self.calls.get(&call).copied() } else { None }
     }
 
     /// Returns when the next tombstone is to go.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use failover::replica::Key;
 use failover::{Boot, CallId, Epoch, Latched, NodeId, Place, Slot, Transport, UnixMs};
 
 use crate::frame::{SipIn, SipOut};
@@ -27,7 +28,8 @@ pub enum Input {
     },
     /// A message came through a gate.
     Sip(SipIn),
-    /// From now on this b2b owns the slot in this epoch.
+    /// From now on this b2b owns the slot in this epoch. Its records, if there are any, are restored
+    /// afterwards.
     Owned {
         /// The slot.
         slot: Slot,
@@ -66,6 +68,12 @@ pub enum Input {
         gateway: NodeId,
         /// The boot that died.
         boot: Boot,
+    },
+    /// Another b2b owns these slots now. Their calls are dropped and nobody hears of it; their ports
+    /// stay taken for a while, since the new owner goes on with them.
+    Lost {
+        /// The slots.
+        slots: Vec<Slot>,
     },
     /// No new calls from now on; [`crate::B2b::is_drained`] tells when the old ones have ended.
     Drain,
@@ -128,6 +136,19 @@ pub enum MediaEvent {
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
+    /// A record is another one now: [`crate::B2b::stored`] has it. Comes before all messages of its
+    /// turn, and only with [`crate::Config::stores`].
+    Stored {
+        /// Where it belongs.
+        slot: Slot,
+        /// Its name.
+        key: Key,
+        /// No message or detail of the slot may leave before the record is kept elsewhere.
+        barrier: bool,
+    },
+    /// The message belongs to a slot of another b2b, or to an INVITE that may be there. Hand it to
+    /// that one; it was not handled here.
+    PassOn(SipIn),
     /// Hand the message to its gate.
     Sip(SipOut),
     /// Choose ports; answered by [`Input::Placed`] or [`Input::NotPlaced`] before anything else is

@@ -3,6 +3,7 @@
 
 mod b2b;
 mod call;
+mod changes;
 mod config;
 mod core;
 pub mod frame;
@@ -19,6 +20,8 @@ pub mod slot;
 pub use b2b::{B2b, Figures};
 pub use config::{Config, Route};
 pub use core::Counters;
+pub use failover::record::Value;
+pub use failover::replica::Key;
 pub use failover::{Epoch, Flow, Latched, Place, Slot, Transport};
 pub use io::{
     Cause, Detail, Event, Input, Listener, MediaCall, MediaCommand, MediaEvent, MediaLeg,

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use failover::record::Target;
-use failover::{Aor, Binding, Flow, UnixMs};
+use failover::replica::Key;
+use failover::{Aor, Binding, Flow, Slot, UnixMs};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name, Uri};
 
@@ -16,7 +17,8 @@ use crate::routing;
 /// Who can be reached where.
 #[derive(Debug, Default)]
 pub(crate) struct Registrar {
-    aors: BTreeMap<Aor, Vec<Binding>>,
+    /// With the slot that an address lives in.
+    aors: BTreeMap<Aor, (Slot, Vec<Binding>)>,
     expiries: BTreeSet<(UnixMs, Aor)>,
 }
 
@@ -33,7 +35,7 @@ impl Registrar {
         &mut self,
         core: &mut Core,
         key: ServerKey,
-        (flow, _): Way,
+        (flow, slot): Way,
         request: &Message,
     ) {
         let to = request.to().and_then(|to| to.parsed_uri().ok());
@@ -41,7 +43,7 @@ impl Registrar {
         else {
             return core.answer(key, request, 400);
         };
-        match self.apply(core, flow, request, &aor) {
+        match self.apply(core, (flow, slot), request, &aor) {
             Ok(()) => self.grant(core, key, request, &aor),
             Err(423) => {
                 let least = core.config.expires_min;
@@ -57,7 +59,7 @@ impl Registrar {
     fn apply(
         &mut self,
         core: &mut Core,
-        flow: Flow,
+        (flow, slot): Way,
         request: &Message,
         aor: &Aor,
     ) -> Result<(), u16> {
@@ -68,13 +70,14 @@ impl Registrar {
         if PATH_MAX < path.len() {
             return Err(400);
         }
-        let old = self.aors.get(aor).map(Vec::as_slice).unwrap_or_default();
+        let old = self.contacts(aor);
         let Some(changes) = changes else {
             let newer = |binding: &Binding| binding.call_id == call_id && cseq < binding.cseq;
             if old.iter().any(newer) {
                 return Err(500);
             }
-            self.write(core, aor, Vec::new());
+            self.write(core, slot, aor, Vec::new());
+            core.changes.note(slot, Key::Aor(aor.clone()), true);
             return Ok(());
         };
         if old.is_empty() && core.config.aors_max <= self.aors.len() {
@@ -109,7 +112,8 @@ impl Registrar {
         while core.config.contacts_max < bindings.len() {
             bindings.remove(0);
         }
-        self.write(core, aor, bindings);
+        self.write(core, slot, aor, bindings);
+        core.changes.note(slot, Key::Aor(aor.clone()), true);
         Ok(())
     }
 
@@ -140,25 +144,24 @@ impl Registrar {
         Ok(Some(changes))
     }
 
-    fn write(&mut self, core: &mut Core, aor: &Aor, bindings: Vec<Binding>) {
-        let old = self.aors.get(aor).and_then(|old| earliest(old));
-        if let Some(at) = old {
+    fn write(&mut self, core: &mut Core, slot: Slot, aor: &Aor, bindings: Vec<Binding>) {
+        if let Some(at) = earliest(self.contacts(aor)) {
             self.expiries.remove(&(at, aor.clone()));
         }
         let Some(at) = earliest(&bindings) else {
-            if self.aors.remove(aor).is_some() {
+            if self.aors.remove(aor).is_some() && core.owns(slot) {
                 core.event(Event::Unregistered { aor: text(aor) });
             }
             return;
         };
         self.expiries.insert((at, aor.clone()));
-        self.aors.insert(aor.clone(), bindings);
+        self.aors.insert(aor.clone(), (slot, bindings));
     }
 
     /// Answers 200 with all contacts there now are.
     fn grant(&self, core: &mut Core, key: ServerKey, request: &Message, aor: &Aor) {
         core.counters.registers += 1;
-        let bindings = self.aors.get(aor).map(Vec::as_slice).unwrap_or_default();
+        let bindings = self.contacts(aor);
         let now = core.unix;
         let left = |binding: &Binding| binding.expires_at.0.saturating_sub(now.0).div_ceil(1000);
         let cseq = request.cseq().map_or(0, |cseq| cseq.number);
@@ -188,9 +191,13 @@ impl Registrar {
             && *at <= core.unix
         {
             let aor = aor.clone();
-            let mut bindings = self.aors.get(&aor).cloned().unwrap_or_default();
+            let (slot, mut bindings) = self.aors.get(&aor).cloned().unwrap_or_default();
             bindings.retain(|binding| core.unix < binding.expires_at);
-            self.write(core, &aor, bindings);
+            self.write(core, slot, &aor, bindings);
+            // What another b2b owns is only read here.
+            if core.owns(slot) {
+                core.changes.note(slot, Key::Aor(aor), false);
+            }
         }
     }
 
@@ -200,7 +207,7 @@ impl Registrar {
 
     /// Returns where the phones of a user are, the most wanted first, then the newest.
     pub(crate) fn targets(&self, core: &Core, aor: &Aor) -> Vec<Target> {
-        let bindings = self.aors.get(aor).map(Vec::as_slice).unwrap_or_default();
+        let bindings = self.contacts(aor);
         let mut living: Vec<_> =
             bindings.iter().rev().filter(|binding| core.unix < binding.expires_at).collect();
         living.sort_by_key(|binding| std::cmp::Reverse(binding.q));
@@ -217,7 +224,7 @@ impl Registrar {
     pub(crate) fn knows(&self, core: &Core, request: &Message, flow: &Flow) -> bool {
         let from = request.from().and_then(|from| from.parsed_uri().ok());
         let bindings = from.and_then(|uri| self.aors.get(&routing::address(&uri)));
-        bindings.is_some_and(|bindings| {
+        bindings.is_some_and(|(_, bindings)| {
             bindings
                 .iter()
                 .any(|binding| binding.flow.remote == flow.remote && core.unix < binding.expires_at)
@@ -225,20 +232,28 @@ impl Registrar {
     }
 
     pub(crate) fn bindings(&self) -> impl Iterator<Item = (&Aor, &Binding)> {
-        self.aors.iter().flat_map(|(aor, bindings)| bindings.iter().map(move |b| (aor, b)))
+        self.aors.iter().flat_map(|(aor, (_, bindings))| bindings.iter().map(move |b| (aor, b)))
     }
 
-    pub(crate) fn restore(&mut self, core: &mut Core, aor: &Aor, binding: Binding) {
-        let mut bindings = self.aors.get(aor).cloned().unwrap_or_default();
-        let found = bindings.iter().position(|old| same_uri(&old.uri, &binding.uri));
-        match found {
-            Some(index) if bindings[index].expires_at < binding.expires_at => {
-                bindings[index] = binding;
-            }
-            Some(_) => {}
-            None => bindings.push(binding),
-        }
-        self.write(core, aor, bindings);
+    /// Returns the contacts of an address.
+    pub(crate) fn contacts(&self, aor: &Aor) -> &[Binding] {
+        self.aors.get(aor).map(|(_, bindings)| &bindings[..]).unwrap_or_default()
+    }
+
+    /// Returns the addresses that live in a slot.
+    pub(crate) fn aors_of(&self, slot: Slot) -> impl Iterator<Item = &Aor> {
+        self.aors.iter().filter(move |(_, (other, _))| *other == slot).map(|(aor, _)| aor)
+    }
+
+    /// Takes over the contacts of an address as another process has them.
+    pub(crate) fn restore(
+        &mut self,
+        core: &mut Core,
+        slot: Slot,
+        aor: &Aor,
+        bindings: Vec<Binding>,
+    ) {
+        self.write(core, slot, aor, bindings);
     }
 
     pub(crate) fn len(&self) -> usize {

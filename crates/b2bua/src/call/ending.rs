@@ -7,7 +7,7 @@ use failover::record::{ClientState, LegState, Phase, Purpose, ServerState};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Method};
 
-use super::{Call, lease_cseq};
+use super::Call;
 use crate::core::{ClientUse, Core, LegId};
 use crate::io::{Cause, Detail, Output};
 use crate::message;
@@ -20,6 +20,7 @@ impl Call {
         if self.record.is_ended() {
             return;
         }
+        self.barrier = true;
         self.record.phase = Phase::Ended { until: core.after(TOMBSTONE) };
         core.live -= 1;
         self.record.targets.clear();
@@ -115,9 +116,9 @@ impl Call {
     pub(super) fn send_bye(&mut self, core: &mut Core, leg: usize) {
         let slot = self.record.slot;
         let way = self.way(leg);
+        self.lease_cseq(leg);
         let party = &mut self.record.legs[leg];
         party.state = LegState::Leaving;
-        lease_cseq(party);
         let via = message::via(party, &core.names.branch(slot));
         let bye = party.dialog.request(Method::Bye, &via).finish();
         let reliable = way.0.transport.is_reliable();

@@ -22,6 +22,7 @@ impl Call {
         if let Some(standby) = self.record.standby.take_if(|place| dead(place)) {
             core.release(self.record.call, &standby);
             super::ports::free(core, [standby]);
+            self.foreign = false;
         }
         if let Some(holder) = self.record.holder.take_if(|place| dead(place)) {
             core.release(self.record.call, &holder);
@@ -49,6 +50,7 @@ impl Call {
             }
         }
         if let Some(standby) = self.record.standby.take() {
+            self.foreign = false;
             self.set_holder(standby);
             self.moved(core, from, standby.gateway);
             self.sync_media(core);
@@ -240,6 +242,7 @@ impl Call {
             Verdict::Jump => {
                 party.dialog.local_cseq += CSEQ_JUMP;
                 party.cseq_ceiling = party.cseq_ceiling.max(party.dialog.local_cseq);
+                self.barrier = true;
             }
             Verdict::Apart => {
                 core.counters.apart += 1;

@@ -64,6 +64,8 @@ impl Call {
             return;
         }
         invite.state = ClientState::Accepted { until, acked: false };
+        // A standby that thought it open would wait for an answer that has gone.
+        self.barrier = true;
         let purpose = invite.purpose;
         if purpose != Purpose::Call {
             party.dialog.refresh(answer);
@@ -85,6 +87,7 @@ impl Call {
         retry_after: Option<u32>,
     ) {
         let invite = self.record.legs[leg].outgoing.remove(index);
+        self.barrier = true;
         self.drop_key(core, leg, invite.cseq, false);
         if let ClientState::Accepted { .. } = invite.state {
             return;

@@ -15,7 +15,7 @@ impl Call {
         }
         let wanted = match self.record.holder {
             None => Wanted::Both,
-            Some(holder) if self.record.standby.is_none() => {
+            Some(holder) if self.record.standby.is_none() || self.foreign => {
                 Wanted::Standby { holder: holder.gateway }
             }
             Some(_) => return,
@@ -54,10 +54,18 @@ impl Call {
                 core.hold(self.record.call, &place);
                 core.shortage.relieved(core.now);
             }
+            (Some(old), Some(place)) if self.foreign => {
+                core.release(self.record.call, &old);
+                free(core, [old]);
+                self.foreign = false;
+                self.record.standby = Some(place);
+                core.hold(self.record.call, &place);
+                core.shortage.relieved(core.now);
+            }
             (Some(_), Some(place)) => free(core, [place]),
             (_, None) => {}
         }
-        if self.record.standby.is_none() {
+        if self.record.standby.is_none() || self.foreign {
             self.ask_later(core);
         }
         if self.record.phase == Phase::Placing {
@@ -76,6 +84,8 @@ impl Call {
 
     pub(super) fn set_holder(&mut self, place: Place) {
         self.record.holder = Some(place);
+        // Who takes over must know where the call is open, to close it there one day.
+        self.barrier = true;
         for (index, leg) in self.record.legs.iter_mut().enumerate() {
             leg.rtp = Some(place.rtp(index));
         }

@@ -5,7 +5,7 @@ use failover::record::{LegState, Phase, ServerState};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Method, Name};
 
-use super::{Call, lease_cseq, reach};
+use super::{Call, reach};
 use crate::core::{ClientUse, Core, Way};
 use crate::message;
 
@@ -83,14 +83,15 @@ impl Call {
         let other = 1 - leg;
         let slot = self.record.slot;
         let way = self.way(other);
-        let to = &mut self.record.legs[other];
+        let to = &self.record.legs[other];
         if self.record.phase != Phase::Talking || to.state != LegState::Confirmed {
             return core.answer(key, request, 480);
         }
         if request.max_forwards() == Some(0) {
             return core.answer(key, request, 483);
         }
-        lease_cseq(to);
+        self.lease_cseq(other);
+        let to = &mut self.record.legs[other];
         let via = message::via(to, &core.names.branch(slot));
         let mut writer = to.dialog.request(request.method(), &via);
         writer = writer.copy(request, Name::INFO_PACKAGE);

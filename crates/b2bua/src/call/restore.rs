@@ -19,7 +19,12 @@ impl Call {
             // Not every number used is stored: above the ceiling none was.
             leg.dialog.local_cseq = leg.dialog.local_cseq.max(leg.cseq_ceiling);
         }
+        // The blocks of ports of a process that is gone are given to others.
+        let epoch = core.epoch(record.slot);
+        let foreign = record.epoch != epoch && record.standby.is_some();
         let mut call = Self::with_record(record);
+        call.enter(epoch);
+        call.foreign = foreign && !call.record.is_ended();
         for leg in 0..2 {
             core.set_tag(&call.record.legs[leg].dialog.local_tag, call.leg_id(leg));
             call.restore_incoming(core, leg);
@@ -35,7 +40,7 @@ impl Call {
         }
         if call.record.phase == Phase::Placing || call.record.holder.is_none() {
             call.ask_for_ports(core);
-        } else if call.record.standby.is_none() {
+        } else if call.record.standby.is_none() || call.foreign {
             call.ask_later(core);
         }
         call

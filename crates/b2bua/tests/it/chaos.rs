@@ -25,6 +25,14 @@ fn random_calls_survive_rebuilds_at_random_moments() {
     }
 }
 
+/// At every message the standby holds enough to go on: that is what barriers are for.
+#[test]
+fn random_calls_survive_takeovers_by_a_standby_that_knows_only_what_barriers_say() {
+    for seed in 0..seeds() {
+        Chaos { takeovers: true, ..Chaos::new(seed, true) }.run();
+    }
+}
+
 /// `SEEDS=20000` runs as many.
 fn seeds() -> u64 {
     std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300)
@@ -34,6 +42,8 @@ struct Chaos {
     world: World,
     random: Random,
     rebuilds: bool,
+    /// Rebuilt from what the standby holds, in a new epoch.
+    takeovers: bool,
     seed: u64,
 }
 
@@ -47,7 +57,7 @@ impl Chaos {
         for id in 31..34 {
             world.add_gateway(id);
         }
-        let mut chaos = Self { world, random: Random(seed), rebuilds, seed };
+        let mut chaos = Self { world, random: Random(seed), rebuilds, takeovers: false, seed };
         for index in 0..PHONES.len() {
             chaos.renew(index);
             chaos.say(index, |phone| phone.register(3600));
@@ -65,6 +75,7 @@ impl Chaos {
                     let ms = self.random.below(3000);
                     self.world.advance(Duration::from_millis(ms));
                 }
+                4 if self.takeovers => self.world.take_over(),
                 4 if self.rebuilds => self.world.rebuild(),
                 _ => {
                     let phone = usize::try_from(self.random.below(3)).unwrap();

@@ -9,5 +9,6 @@ mod ladders;
 mod observer;
 mod phone;
 mod script;
+mod storage;
 mod survival;
 mod world;

@@ -438,7 +438,10 @@ impl Phone {
                 self.learn_from_request(&message);
                 self.asked = Some(message.clone());
             }
-        } else if message.method() == "INVITE" && (101..300).contains(&message.status()) {
+        } else if message.method() == "INVITE"
+            && (101..300).contains(&message.status())
+            && message.header("Call-ID") == self.call_id
+        {
             self.remote_tag = message.tag("To").to_owned();
             self.target = uri(message.header("Contact")).to_owned();
         }

@@ -131,6 +131,7 @@ fn at_gateway(world: &mut World, name: &str, action: &[&str]) {
             gateway.alive = false;
             gateway.open.clear();
             world.observer.dead.insert(gateway.ip.to_string());
+            world.deaths.push((id, boot));
             world.input(Input::GatewayDead { gateway: id, boot });
         }
         ["returns"] => {
@@ -162,6 +163,7 @@ pub(crate) fn config() -> Config {
     Config {
         routes: vec![Route { prefix: b"9".to_vec(), targets }],
         ring: Duration::from_secs(60),
+        stores: true,
         ..Config::default()
     }
 }

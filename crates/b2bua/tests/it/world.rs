@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::slot::SlotHash;
 use b2bua::{
-    B2b, Config, Detail, Epoch, Event, Flow, Input, Listener, MediaCall, MediaCommand, NotPlaced,
-    Output, Place, Slot, Transport, Wanted,
+    B2b, Config, Detail, Epoch, Event, Flow, Input, Key, Listener, MediaCall, MediaCommand,
+    NotPlaced, Output, Place, Slot, Transport, Value, Wanted,
 };
 use bytes::Bytes;
-use failover::{Boot, CallId, CallRecord, Clock, NodeId, UnixMs};
+use failover::{Boot, CallId, Clock, NodeId, UnixMs};
 
 use crate::observer::Observer;
 use crate::phone::{Phone, Phones, Text};
@@ -22,6 +22,18 @@ pub(crate) struct World {
     start: Instant,
     config: Config,
     seed: u64,
+    epoch: u32,
+    /// What phones acknowledged their answers with, by Call-ID and CSeq.
+    acks: BTreeMap<(String, u32), String>,
+    replies: Vec<(SocketAddr, String)>,
+    /// The mediagates that died.
+    pub(crate) deaths: Vec<(NodeId, Boot)>,
+    /// What the standby holds.
+    pub(crate) standby: BTreeMap<Key, (Slot, Bytes)>,
+    /// Changes that it is told without haste.
+    late: Vec<(Slot, Key)>,
+    /// Every change that was reported, and whether it was a barrier.
+    pub(crate) stored: Vec<(Key, bool)>,
     pub(crate) b2b: B2b,
     pub(crate) phones: Phones,
     pub(crate) gateways: BTreeMap<NodeId, Gateway>,
@@ -61,6 +73,13 @@ impl World {
             b2b: B2b::new(config.clone(), NodeId(1), clock(start, now), 1),
             config,
             seed: 1,
+            epoch: 1,
+            acks: BTreeMap::new(),
+            replies: Vec::new(),
+            deaths: Vec::new(),
+            standby: BTreeMap::new(),
+            late: Vec::new(),
+            stored: Vec::new(),
             phones: Phones::new(),
             gateways: BTreeMap::new(),
             log: Vec::new(),
@@ -95,7 +114,8 @@ impl World {
 
     fn introduce(&mut self) {
         for slot in 0..=255 {
-            self.b2b.handle_input(self.now, Input::Owned { slot: Slot(slot), epoch: Epoch(1) });
+            let owned = Input::Owned { slot: Slot(slot), epoch: Epoch(self.epoch) };
+            self.b2b.handle_input(self.now, owned);
         }
         let listener =
             Listener { id: 0, transport: Transport::Udp, advertise: GATE.parse().unwrap() };
@@ -107,27 +127,61 @@ impl World {
     /// Encodes every record and binding, drops the machine, and builds another one from the bytes.
     pub(crate) fn rebuild(&mut self) {
         trace(|| "rebuild".to_owned());
-        let records: Vec<Bytes> = self.b2b.records().map(testkit::codec::encode).collect();
-        let stones: Vec<Bytes> = self.b2b.tombstones().map(testkit::codec::encode).collect();
-        let bindings: Vec<_> =
-            self.b2b.bindings().map(|(aor, binding)| (aor.clone(), binding.clone())).collect();
-        let longest = records.iter().map(Bytes::len).max().unwrap_or(0);
-        self.record_len_max = self.record_len_max.max(longest);
+        let mut records = Vec::new();
+        for slot in (0..=255).map(Slot) {
+            for key in self.b2b.keys_of(slot) {
+                records.extend(self.encoded(&key).map(|bytes| (slot, key, bytes)));
+            }
+        }
+        self.restart(records);
+    }
+
+    /// The owner dies. The standby goes on with what it held when the last message left, and of what
+    /// is sent to it without haste it has only what is older than 50 ms.
+    pub(crate) fn take_over(&mut self) {
+        trace(|| "takeover".to_owned());
+        self.epoch += 1;
+        // Another process has leased other blocks.
+        self.gateways.values_mut().for_each(|gateway| gateway.taken.clear());
+        let records = self.standby.iter();
+        let records =
+            records.map(|(key, (slot, bytes))| (*slot, key.clone(), bytes.clone())).collect();
+        self.restart(records);
+    }
+
+    fn restart(&mut self, records: Vec<(Slot, Key, Bytes)>) {
+        self.late.clear();
         self.seed += 1;
         // A clock pair of another process: the same times, read at another moment.
         let clock = clock(self.start, self.now);
         self.b2b = B2b::new(self.config.clone(), NodeId(1), clock, self.seed);
         self.introduce();
-        for (aor, binding) in bindings {
-            self.b2b.restore_binding(self.now, &aor, binding);
+        for (gateway, boot) in self.deaths.clone() {
+            self.b2b.handle_input(self.now, Input::GatewayDead { gateway, boot });
         }
-        for stone in stones {
-            self.b2b.restore_tombstone(testkit::codec::decode(&stone).unwrap());
-        }
-        for record in records {
-            let record: CallRecord = testkit::codec::decode(&record).unwrap();
-            self.b2b.restore(self.now, record);
+        for (slot, key, bytes) in records {
+            let value = testkit::codec::decode(&bytes).unwrap();
+            self.b2b.restore(self.now, slot, &key, Some(value));
             self.drain();
+        }
+    }
+
+    fn encoded(&mut self, key: &Key) -> Option<Bytes> {
+        let value = self.b2b.stored(key)?;
+        let bytes = testkit::codec::encode(&value);
+        if let Value::Call(record) = &value {
+            let bound = record.len_bound();
+            assert!(bytes.len() <= bound && bound <= 2 * bytes.len() + 2000, "{bound}");
+            self.record_len_max = self.record_len_max.max(bytes.len());
+        }
+        Some(bytes)
+    }
+
+    /// Takes a change to the standby.
+    fn copy(&mut self, slot: Slot, key: Key) {
+        match self.encoded(&key) {
+            Some(bytes) => drop(self.standby.insert(key, (slot, bytes))),
+            None => drop(self.standby.remove(&key)),
         }
     }
 
@@ -178,7 +232,11 @@ impl World {
     /// Lets a phone send something.
     pub(crate) fn send(&mut self, from: SocketAddr, text: &str) {
         trace(|| format!("<-- {from}\n{text}"));
-        self.observer.sent(&Text(text.to_owned()));
+        let sent = Text(text.to_owned());
+        self.observer.sent(&sent);
+        if sent.method() == "ACK" {
+            self.acks.insert((sent.header("Call-ID").to_owned(), sent.cseq()), sent.0);
+        }
         let message = sip_core::Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
         let slot = SlotHash::new(7).of_message(&message);
         let flow = Flow {
@@ -196,6 +254,14 @@ impl World {
     pub(crate) fn input(&mut self, input: Input) {
         self.b2b.handle_input(self.now, input);
         self.drain();
+        self.reply();
+    }
+
+    /// Phones acknowledge each copy of an answer to their INVITE.
+    fn reply(&mut self) {
+        while let Some((from, ack)) = self.replies.pop() {
+            self.send(from, &ack);
+        }
     }
 
     /// Lets time pass.
@@ -210,14 +276,28 @@ impl World {
                 "a handled timeout is due again"
             );
             self.drain();
+            self.reply();
         }
         self.now = end;
+        if Duration::from_millis(50) <= span {
+            for (slot, key) in std::mem::take(&mut self.late) {
+                self.copy(slot, key);
+            }
+        }
     }
 
     fn drain(&mut self) {
         while let Some(output) = self.b2b.poll_output() {
             match output {
                 Output::Sip(sip) => self.deliver(&sip),
+                Output::Stored { slot, key, barrier } => {
+                    self.stored.push((key.clone(), barrier));
+                    match barrier {
+                        true => self.copy(slot, key),
+                        false => self.late.push((slot, key)),
+                    }
+                }
+                Output::PassOn(sip) => panic!("all slots are ours: {sip:?}"),
                 Output::Place { call, wanted } => {
                     let answer = self.place(call, wanted);
                     self.b2b.handle_input(self.now, answer);
@@ -227,7 +307,9 @@ impl World {
                     let gateway = self.gateways.get_mut(&place.gateway).unwrap();
                     if gateway.boot == place.boot {
                         for port in place.ports {
-                            assert!(gateway.taken.remove(&port), "{port} was not taken");
+                            let known = gateway.taken.remove(&port);
+                            // Of ports of an earlier owner the lessee knows nothing.
+                            assert!(known || 1 < self.epoch, "{port} was not taken");
                         }
                     }
                 }
@@ -293,14 +375,15 @@ impl World {
         self.log.push(format!("  g{id} {word} {}", legs.join(" ")));
         if gateway.boot == boot && gateway.alive {
             for leg in &call.legs {
-                assert!(gateway.taken.contains(&leg.port), "{} is not taken", leg.port);
+                let known = gateway.taken.contains(&leg.port);
+                assert!(known || 1 < self.epoch, "{} is not taken", leg.port);
             }
             gateway.open.insert(call.call, *call);
         }
     }
 
     fn deliver(&mut self, sip: &SipOut) {
-        assert_eq!(sip.epoch, Epoch(1));
+        assert_eq!(sip.epoch, Epoch(self.epoch));
         let text = Text(String::from_utf8(sip.bytes.to_vec()).unwrap());
         trace(|| format!("--> {}\n{}", sip.flow.remote, text.0));
         self.observer.received(&text);
@@ -314,6 +397,14 @@ impl World {
         }
         let name = phone.name.clone();
         let is_new = phone.hear(text.clone());
+        let key = (text.header("Call-ID").to_owned(), text.cseq());
+        if let Some(ack) = self.acks.get(&key)
+            && !text.is_request()
+            && text.method() == "INVITE"
+            && 1 < self.epoch
+        {
+            self.replies.push((sip.flow.remote, ack.clone()));
+        }
         let again = if is_new { "" } else { " again" };
         self.log.push(format!("  {name} < {}{again}", summary(&text)));
     }
