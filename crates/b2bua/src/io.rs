@@ -237,6 +237,8 @@ pub struct MediaLeg {
 /// A call that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detail {
+    /// The slot it lived in.
+    pub slot: Slot,
     /// The call.
     pub call: CallId,
     /// Call-ID of the caller's dialog.

@@ -65,6 +65,7 @@ impl Call {
     fn detail(&self, core: &Core, cause: Cause) -> Detail {
         let caller = &self.record.legs[0].dialog;
         Detail {
+            slot: self.record.slot,
             call: self.record.call,
             call_id: caller.call_id.clone(),
             from: caller.remote.clone(),
