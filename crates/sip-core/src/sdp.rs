@@ -30,7 +30,7 @@ mod offer;
 pub use direction::Direction;
 pub use edit::Edit;
 pub use media::Media;
-pub use offer::{AnswerError, check_answer};
+pub use offer::{AnswerError, NextError, check_answer, check_next};
 
 /// A description may have this many lines.
 pub const LINES_MAX: usize = 2048;

@@ -46,14 +46,7 @@ impl<'s, 'a> Edit<'s, 'a> {
     /// Makes the version in the `o=` line one higher than it came, as RFC 3264
     /// §8 asks of every changed description; however long the number is.
     pub fn next_version(&mut self) {
-        let mut digits = self.sdp.origin().version.to_vec();
-        let is_carried = digits.iter_mut().rev().all(|digit| {
-            *digit = if *digit == b'9' { b'0' } else { *digit + 1 };
-            *digit == b'0'
-        });
-        if is_carried {
-            digits.insert(0, b'1');
-        }
+        let digits = one_higher(self.sdp.origin().version);
         self.set_version(&digits);
     }
 
@@ -260,6 +253,19 @@ fn write_line(out: &mut Vec<u8>, kind: &[u8], value: &[u8], end: &[u8]) {
     let is_break = |byte| matches!(byte, b'\r' | b'\n' | 0);
     out.extend(value.iter().map(|&byte| if is_break(byte) { b' ' } else { byte }));
     out.extend_from_slice(end);
+}
+
+/// Returns a number of any length, plus one.
+pub(super) fn one_higher(number: &[u8]) -> Vec<u8> {
+    let mut digits = number.to_vec();
+    let is_carried = digits.iter_mut().rev().all(|digit| {
+        *digit = if *digit == b'9' { b'0' } else { *digit + 1 };
+        *digit == b'0'
+    });
+    if is_carried {
+        digits.insert(0, b'1');
+    }
+    digits
 }
 
 fn connection(ip: IpAddr) -> Vec<u8> {

@@ -1,6 +1,7 @@
-//! What RFC 3264 asks of an answer.
+//! What RFC 3264 asks of an answer, and of every later description.
 
-use super::Sdp;
+use super::edit::one_higher;
+use super::{Origin, Sdp};
 
 /// Why a description is no answer to an offer. The side that answered is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,4 +61,79 @@ pub fn check_answer(offer: &Sdp<'_>, answer: &Sdp<'_>) -> Result<(), AnswerError
         }
     }
     Ok(())
+}
+
+/// Why a description cannot follow the one before it. Its maker is at fault;
+/// answer an offer with 488.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NextError {
+    /// The `o=` line names another maker or session.
+    #[error("another origin")]
+    Origin,
+    /// The version is the same and the text is not, or the version is not one
+    /// higher.
+    #[error("a version that does not follow")]
+    Version,
+    /// There are fewer media than before; one that is over keeps its place with
+    /// port 0.
+    #[error("fewer media than before")]
+    FewerMedia,
+    /// A medium became another one while it was in use.
+    #[error("medium {0} became another one")]
+    Kind(usize),
+    /// A payload type from 96 to 127 names another codec than before.
+    #[error("a payload type of medium {0} names another codec")]
+    Codec(usize),
+}
+
+/// Checks that `next` can follow `last`, the description that the same side
+/// made before in the same session, as offer or as answer (RFC 3264 §8).
+///
+/// # Errors
+/// The first thing that may not have changed. Peers exist that do not count
+/// their versions; an owner may let [`NextError::Version`] pass.
+pub fn check_next(last: &Sdp<'_>, next: &Sdp<'_>) -> Result<(), NextError> {
+    let (old, new) = (last.origin(), next.origin());
+    if (Origin { version: &[], ..old }) != (Origin { version: &[], ..new }) {
+        return Err(NextError::Origin);
+    }
+    if next.media_len() < last.media_len() {
+        return Err(NextError::FewerMedia);
+    }
+    for (index, (before, after)) in last.media().zip(next.media()).enumerate() {
+        if before.port() == 0 {
+            // RFC 3264 §8.1: the place of a medium that is over is free.
+            continue;
+        }
+        if before.kind() != after.kind() {
+            return Err(NextError::Kind(index));
+        }
+        let is_changed =
+            |payload_type: u8| match (before.rtpmap(payload_type), after.rtpmap(payload_type)) {
+                (Some(before), Some(after)) => {
+                    !before.encoding.eq_ignore_ascii_case(after.encoding)
+                        || (before.clock, before.channels) != (after.clock, after.channels)
+                }
+                _ => false,
+            };
+        if after.payload_types().any(|payload_type| 96 <= payload_type && is_changed(payload_type))
+        {
+            return Err(NextError::Codec(index));
+        }
+    }
+    let is_same_text = last.as_bytes() == next.as_bytes();
+    let follows = match trimmed(old.version) == trimmed(new.version) {
+        true => is_same_text,
+        false => trimmed(&one_higher(old.version)) == trimmed(new.version),
+    };
+    if follows { Ok(()) } else { Err(NextError::Version) }
+}
+
+/// Takes leading zeros off.
+fn trimmed(mut number: &[u8]) -> &[u8] {
+    while let [b'0', rest @ ..] = number {
+        number = rest;
+    }
+    number
 }

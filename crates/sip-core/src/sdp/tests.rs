@@ -1,6 +1,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{AnswerError, Direction, Edit, Sdp, SdpErrorKind, check_answer};
+use super::{AnswerError, Direction, Edit, NextError, Sdp, SdpErrorKind, check_answer, check_next};
 
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
 
@@ -169,4 +169,37 @@ fn directions_meet_as_the_rfc_says() {
     assert_eq!(RecvOnly.answered_with(SendRecv), SendOnly);
     assert_eq!(SendOnly.answered_with(SendOnly), Inactive);
     assert_eq!(SendOnly.reversed(), RecvOnly);
+}
+
+#[test]
+fn a_description_must_follow_the_one_before_it() {
+    let text =
+        |version: &str, media: &str| format!("v=0\no=- 1 {version} IN IP4 h\ns=-\nt=0 0\n{media}");
+    let check = |last: &str, next: &str| check_next(&sdp(last.as_bytes()), &sdp(next.as_bytes()));
+    let audio = "m=audio 4000 RTP/AVP 0 96\na=rtpmap:96 opus/48000/2\n";
+    let first = text("9", audio);
+    assert_eq!(check(&first, &first), Ok(()), "nothing changed");
+    let held = format!("{audio}a=sendonly\n");
+    assert_eq!(check(&first, &text("10", &held)), Ok(()));
+    assert_eq!(check(&first, &text("010", &held)), Ok(()));
+    assert_eq!(check(&first, &text("9", &held)), Err(NextError::Version));
+    assert_eq!(check(&first, &text("11", &held)), Err(NextError::Version));
+    assert_eq!(check(&first, &text("8", audio)), Err(NextError::Version));
+    let other = text("10", audio).replace("o=- 1", "o=- 2");
+    assert_eq!(check(&first, &other), Err(NextError::Origin));
+    assert_eq!(check(&first, &text("10", "")), Err(NextError::FewerMedia));
+    assert_eq!(
+        check(&first, &text("10", &audio.replace("audio", "video"))),
+        Err(NextError::Kind(0))
+    );
+    assert_eq!(
+        check(&first, &text("10", &audio.replace("opus", "speex"))),
+        Err(NextError::Codec(0))
+    );
+    let over = text("10", &audio.replace("4000", "0"));
+    assert_eq!(check(&first, &over), Ok(()));
+    let reused = text("11", "m=video 5000 RTP/AVP 96\na=rtpmap:96 VP8/90000\n");
+    assert_eq!(check(&over, &reused), Ok(()), "the place is free");
+    let more = text("10", &format!("{audio}m=video 5000 RTP/AVP 97\n"));
+    assert_eq!(check(&first, &more), Ok(()));
 }

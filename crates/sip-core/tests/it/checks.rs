@@ -9,7 +9,7 @@ use sip_core::digest::{
     AuthenticationInfo, Challenge, Client, Credentials, Password, Server, ServerConfig,
 };
 use sip_core::framer::{Config, Framer, Output};
-use sip_core::sdp::{self, Direction, Sdp, check_answer};
+use sip_core::sdp::{self, Direction, Sdp, check_answer, check_next};
 use sip_core::{
     DefectKind, Edit, HEAD_LEN_MAX, HEADERS_MAX, Message, Method, Name, Uri, Verdict, Writer,
 };
@@ -177,6 +177,7 @@ pub(crate) fn description(data: &[u8]) {
     let Ok(parsed) = Sdp::parse(data) else { return };
     assert_eq!(sdp::Edit::new(&parsed).finish(), data);
     let _ = check_answer(&parsed, &parsed);
+    assert_eq!(check_next(&parsed, &parsed), Ok(()));
     for media in parsed.media() {
         let _ = (media.direction(), media.is_hold(), media.rtcp(), media.connection());
         for payload_type in media.payload_types() {
@@ -201,6 +202,7 @@ pub(crate) fn description(data: &[u8]) {
     let again = Sdp::parse(&edited).expect("still a description");
     assert_eq!(again.media_len(), parsed.media_len());
     assert_eq!(again.origin().session_id, parsed.origin().session_id);
+    assert_eq!(check_next(&parsed, &again), Ok(()), "an edited description follows");
     for (before, after) in parsed.media().zip(again.media()) {
         assert_eq!((after.kind(), after.proto()), (before.kind(), before.proto()));
         assert_eq!((after.port(), after.direction()), (4000, Direction::Inactive));
