@@ -28,6 +28,10 @@ use crate::message::Message;
 use crate::names::Name;
 use crate::parse::{self, BodyLen, HEAD_LEN_MAX, Head, Limits};
 
+mod crowd;
+
+pub use crowd::{Crowd, CrowdConfig, CrowdError};
+
 /// What a peer may send over one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -91,7 +95,8 @@ pub struct Framer {
 #[derive(Debug)]
 enum State {
     /// Between two messages; `after_break` when a line break was the last.
-    Idle { after_break: bool },
+    /// Something must come by `until`, when that is set.
+    Idle { after_break: bool, until: Option<Instant> },
     /// A head has begun and must be whole by `until`; no end of it is in the
     /// first `searched` bytes.
     Head { until: Instant, searched: usize },
@@ -105,7 +110,19 @@ impl Framer {
     /// Begins with nothing received.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let state = State::Idle { after_break: false };
+        Self::in_state(config, State::Idle { after_break: false, until: None })
+    }
+
+    /// Begins with a connection that a peer opened at `now`, and that has to say
+    /// something within [`Config::message_time_max`]. After that it may be
+    /// silent as long as it likes.
+    #[must_use]
+    pub fn accepted(config: Config, now: Instant) -> Self {
+        let until = Some(now + config.message_time_max);
+        Self::in_state(config, State::Idle { after_break: false, until })
+    }
+
+    fn in_state(config: Config, state: State) -> Self {
         Self { config, buffer: BytesMut::new(), state, outputs: VecDeque::new() }
     }
 
@@ -135,7 +152,8 @@ impl Framer {
     pub const fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Head { until, .. } | State::Body { until, .. } => Some(until),
-            State::Idle { .. } | State::Failed => None,
+            State::Idle { until, .. } => until,
+            State::Failed => None,
         }
     }
 
@@ -143,7 +161,7 @@ impl Framer {
     fn step(&mut self, now: Instant) -> bool {
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Failed => false,
-            State::Idle { after_break } => self.step_idle(now, after_break),
+            State::Idle { after_break, until } => self.step_idle(now, after_break, until),
             State::Head { until, searched } => self.step_head(until, searched),
             State::Body { until, head, message_len } => {
                 if self.buffer.len() < message_len {
@@ -153,16 +171,22 @@ impl Framer {
                 let bytes = self.buffer.split_to(message_len).freeze();
                 let (head, defects) = *head;
                 self.outputs.push_back(Output::Message(Message::with_head(bytes, head, defects)));
-                self.state = State::Idle { after_break: false };
+                self.state = State::Idle { after_break: false, until: None };
                 true
             }
         }
     }
 
-    fn step_idle(&mut self, now: Instant, mut after_break: bool) -> bool {
+    fn step_idle(
+        &mut self,
+        now: Instant,
+        mut after_break: bool,
+        mut until: Option<Instant>,
+    ) -> bool {
         let mut has_new_break = false;
         while self.buffer.starts_with(b"\r\n") {
             self.buffer.advance(2);
+            until = None;
             if after_break {
                 self.outputs.push_back(Output::Ping);
             }
@@ -174,7 +198,7 @@ impl Framer {
         }
         let is_idle = self.buffer.is_empty() || self.buffer[..] == b"\r"[..];
         self.state = if is_idle {
-            State::Idle { after_break }
+            State::Idle { after_break, until }
         } else {
             State::Head { until: now + self.config.message_time_max, searched: 0 }
         };

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Config, Framer, FramerError, Output};
+use super::{Config, Crowd, CrowdConfig, CrowdError, Framer, FramerError, Output};
 use crate::{ParseErrorKind, Verdict};
 
 const CONFIG: Config = Config {
@@ -98,6 +98,65 @@ fn what_is_no_sip_ends_the_stream() {
     let mut run = Run::new();
     let outputs = run.hear(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(matches!(&outputs[..], [Output::Failed(FramerError::Parse(_))]), "{outputs:?}");
+}
+
+#[test]
+fn a_peer_that_connects_and_says_nothing_is_cut_off_in_time() {
+    let mut run = Run::new();
+    run.framer = Framer::accepted(CONFIG, run.now);
+    run.advance(4999);
+    assert_eq!(run.outputs(), []);
+    run.advance(1);
+    assert_eq!(run.outputs(), [Output::Failed(FramerError::TooSlow)]);
+
+    let mut run = Run::new();
+    run.framer = Framer::accepted(CONFIG, run.now);
+    assert_eq!(run.hear(b"\r\n\r\n"), [Output::Ping]);
+    run.advance(3_600_000);
+    assert_eq!(run.outputs(), [], "who has spoken may be silent");
+}
+
+#[test]
+fn ten_thousand_connections_of_one_peer_keep_nobody_out() {
+    let mut crowd = Crowd::new(CrowdConfig { connections_max: 1000, per_source_max: 100 });
+    let ip = |text: &str| text.parse().expect("an address");
+    let refused = (0..10_000).filter(|_| crowd.enter(ip("192.0.2.1")).is_err()).count();
+    assert_eq!((refused, crowd.len()), (9_900, 100));
+    crowd.enter(ip("192.0.2.2")).expect("another source");
+    for host in 0..200 {
+        let _ = crowd.enter(ip(&format!("2001:db8::{host:x}")));
+    }
+    assert_eq!(crowd.len(), 201, "one network of IPv6 is one source");
+    crowd.enter(ip("2001:db8:0:1::1")).expect("another network");
+    assert_eq!(crowd.enter(ip("::ffff:192.0.2.1")), Err(CrowdError::Source));
+
+    for _ in 0..150 {
+        crowd.leave(ip("192.0.2.1"));
+    }
+    assert_eq!(crowd.len(), 102);
+    crowd.enter(ip("192.0.2.1")).expect("there is room again");
+    let full = (0..2000u32).map(|n| crowd.enter(std::net::Ipv4Addr::from(n).into()));
+    assert_eq!(full.last(), Some(Err(CrowdError::All)));
+    assert_eq!((crowd.len(), crowd.is_empty()), (1000, false));
+}
+
+#[test]
+fn a_thousand_slow_peers_cost_their_neighbour_nothing() {
+    let mut slow: Vec<_> = (0..1000).map(|_| Run::new()).collect();
+    let mut neighbour = Run::new();
+    for second in 0..5 {
+        for peer in &mut slow {
+            assert_eq!(peer.hear(&HEAD.as_bytes()[second..=second]), []);
+            peer.advance(1000);
+        }
+        let outputs = neighbour.hear(format!("{HEAD}l: 0\r\n\r\n").as_bytes());
+        assert!(matches!(&outputs[..], [Output::Message(_)]), "{outputs:?}");
+        neighbour.advance(1000);
+    }
+    for peer in &mut slow {
+        assert_eq!(peer.outputs(), [Output::Failed(FramerError::TooSlow)]);
+    }
+    assert_eq!(neighbour.outputs(), []);
 }
 
 struct Run {
