@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod check;
+#[cfg(any(feature = "rsip", feature = "sdp-rs"))]
+mod convert;
 mod defect;
 pub mod dialog;
 pub mod digest;
@@ -20,12 +22,17 @@ pub mod refer;
 pub mod reliable;
 pub mod sdp;
 mod splice;
+mod status;
 pub mod transactions;
 pub mod uri;
 mod via;
 mod views;
 mod writer;
 
+#[cfg(feature = "rsip")]
+pub use convert::NotRepresentable;
+#[cfg(feature = "sdp-rs")]
+pub use convert::{LineNotRepresentable, from_sdp_rs};
 pub use defect::{Defect, DefectKind, ParseError, ParseErrorKind, Verdict};
 pub use edit::Edit;
 pub use fields::{
@@ -40,6 +47,7 @@ pub use name_addr::NameAddr;
 pub use names::Name;
 pub use params::{Malformed, Param, Params, ParamsIter};
 pub use parse::{HEAD_LEN_MAX, HEADERS_MAX};
+pub use status::reason_phrase;
 pub use uri::{Host, Scheme, Uri};
 pub use via::Via;
 pub use writer::Writer;

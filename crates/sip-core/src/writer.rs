@@ -111,6 +111,13 @@ impl Writer {
         self.header(Name::CONTENT_TYPE, content_type)
     }
 
+    /// Sets the body and leaves Content-Type to the caller.
+    #[cfg(feature = "rsip")]
+    pub(crate) fn raw_body(mut self, body: Vec<u8>) -> Self {
+        self.body = body.into();
+        self
+    }
+
     pub(crate) fn body_is_empty(&self) -> bool {
         self.body.is_empty()
     }

@@ -138,7 +138,7 @@ fn a_written_request_is_accepted() {
     assert_eq!(trying.to_tag(), None);
 }
 
-fn messages() -> Vec<Vec<u8>> {
+pub(crate) fn messages() -> Vec<Vec<u8>> {
     vec![
         Sample::request("INVITE")
             .with("Contact: \"N\" <sip:nina@[::1]:5070;ob>;q=1")
@@ -171,7 +171,7 @@ fn challenges() -> Vec<Vec<u8>> {
 }
 
 /// One of `seeds` with a few pieces put in, taken out or put elsewhere.
-fn near(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn near(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let edit = (any::<prop::sample::Index>(), 0..60usize, 0..PIECES.len(), 0..4u8);
     (prop::sample::select(seeds), vec(edit, 0..8)).prop_map(|(mut data, edits)| {
         for (at, len, piece, what) in edits {

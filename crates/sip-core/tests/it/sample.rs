@@ -14,7 +14,7 @@ pub(crate) const SDP: &str = "v=0\r\n\
     a=sendrecv\r\n";
 
 /// The lines of a message.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sample {
     start: String,
     lines: Vec<Vec<u8>>,
