@@ -3,7 +3,11 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod checks;
+mod conversions;
 mod corpus;
+mod differential;
+mod examples;
+mod hard;
 mod ladders;
 mod losses;
 mod properties;
