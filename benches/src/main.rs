@@ -20,6 +20,7 @@ mod peers;
 mod procfs;
 mod relay;
 mod report;
+mod sip_parse;
 mod sip_transactions;
 mod sipp;
 
@@ -34,6 +35,8 @@ enum Args {
     Calls(calls::Args),
     /// Audio through our media gateway, rtpengine and a bare forwarder.
     Relay(relay::Args),
+    /// Single messages through `sip-core`, rsip, rsipstack and ezk.
+    SipParse(sip_parse::Args),
     /// Calls through the transaction machines of `sip-core`.
     SipTransactions(sip_transactions::Args),
     /// Holds calls open at a media gateway; started by `relay`.
@@ -54,6 +57,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse() {
         Args::Calls(args) => calls::run(&args),
         Args::Relay(args) => relay::run(&args),
+        Args::SipParse(args) => sip_parse::run(&args),
         Args::SipTransactions(args) => sip_transactions::run(&args),
         Args::Deal(args) => dealer::run(&args),
         Args::Rm(args) => rm::serve(&args.config),
