@@ -42,6 +42,8 @@ pub struct PulseBack {
     pub node: NodeId,
     /// Its boot.
     pub boot: Boot,
+    /// The boot of the b2b that it answers.
+    pub asker: Boot,
     /// The pulse's stamp.
     pub stamp: u64,
     /// What the answerer holds of the claims; [`Standing::Passes`] from a node without a vote.
@@ -94,6 +96,7 @@ impl Datagram {
                 Self::Pulse(Pulse { node, boot, stamp, holds, draining, claims })
             }
             BACK => {
+                let asker = Boot(take_u64(rest)?);
                 let promised = Epoch(u32::from_be_bytes(take(rest)?));
                 let standing = match flags {
                     0 => Standing::Passes,
@@ -103,7 +106,7 @@ impl Datagram {
                     4 => Standing::Replaced,
                     _ => return None,
                 };
-                Self::Back(PulseBack { node, boot, stamp, standing })
+                Self::Back(PulseBack { node, boot, asker, stamp, standing })
             }
             _ => return None,
         };
@@ -127,7 +130,8 @@ impl Pulse {
 
     /// Returns the answer of a node that has no vote.
     pub fn back(&self, node: NodeId, boot: Boot) -> PulseBack {
-        PulseBack { node, boot, stamp: self.stamp, standing: Standing::Passes }
+        let standing = Standing::Passes;
+        PulseBack { node, boot, asker: self.boot, stamp: self.stamp, standing }
     }
 }
 
@@ -143,6 +147,7 @@ impl PulseBack {
             Standing::Replaced => (4, Epoch(0)),
         };
         bytes.push(code);
+        bytes.extend(self.asker.0.to_be_bytes());
         bytes.extend(promised.0.to_be_bytes());
         bytes
     }

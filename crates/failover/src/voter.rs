@@ -145,7 +145,7 @@ impl Voter {
     pub fn pulse(&mut self, now: Instant, pulse: &Pulse) -> PulseBack {
         self.note(now);
         let standing = self.standing(now, pulse);
-        PulseBack { node: self.node, boot: self.boot, stamp: pulse.stamp, standing }
+        PulseBack { standing, ..pulse.back(self.node, self.boot) }
     }
 
     /// Answers a bid. A promise takes the slots from everybody else: nothing of a lower epoch passes.
@@ -293,7 +293,14 @@ impl Promise {
             return Standing::Lapsed;
         }
         self.heard_at = Some(now);
-        if self.is_open(now) { Standing::Passes } else { Standing::Starting }
+        if epoch < self.epoch {
+            // A bid of its own failed elsewhere.
+            Standing::Fenced { promised: self.epoch }
+        } else if self.is_open(now) {
+            Standing::Passes
+        } else {
+            Standing::Starting
+        }
     }
 
     /// Returns when the holder was last heard, if `bid` must wait for its silence.

@@ -41,17 +41,19 @@ impl Ownership {
             let refuses = !matches!(answer, Answer::Granted | Answer::Starting);
             refuses && self.config.gates.contains(voter)
         });
+        let granted = round.answers.values().filter(|answer| **answer == Answer::Granted).count();
+        let suffices = self.promises_needed() <= granted;
+        // Whom nobody has heard lately is waited for only while others do not suffice.
         let mut voters = self.peers.iter().filter(|(id, _)| self.votes(**id));
-        let answered = voters.all(|(id, peer)| {
-            let is_reached = self.is_self(*id) || peer.is_reached(now);
-            round.answers.contains_key(id) || !is_reached
+        let is_awaited = voters.any(|(id, peer)| {
+            let is_there = if suffices { peer.is_reached(now) } else { peer.is_linked() };
+            is_there && !round.answers.contains_key(id)
         });
-        if !refused && !answered && now < round.ends_at() {
+        if !refused && is_awaited && now < round.ends_at() {
             self.round = Some(round);
             return;
         }
-        let granted = round.answers.values().filter(|answer| **answer == Answer::Granted).count();
-        let won = !refused && self.promises_needed() <= granted && now <= round.sent_at + VALID;
+        let won = !refused && suffices && now <= round.sent_at + VALID;
         match (won, round.bid.trial) {
             (true, true) => self.ask(now, Bid { trial: false, ..round.bid }),
             (true, false) => self.take(now, &round),
@@ -132,22 +134,27 @@ impl Ownership {
     fn fail(&mut self, now: Instant, round: &Round) {
         let Bid { slots, owner, trial, .. } = round.bid;
         self.counters.failures += u64::from(!trial);
-        let mut wait = STAGGER + self.turn();
+        let (mut wait, mut learned) = (None, false);
         for answer in round.answers.values() {
             match *answer {
                 Answer::Stale { promised } => {
                     for slot in slots.iter() {
                         let known = &mut self.known[usize::from(slot.0)];
+                        learned |= *known < promised;
                         *known = (*known).max(promised);
                     }
                 }
                 Answer::Heard { ms } => {
-                    wait = wait.max(SILENCE.saturating_sub(Duration::from_millis(ms.into())));
+                    let left = SILENCE.saturating_sub(Duration::from_millis(ms.into()));
+                    wait = wait.max(Some(left.max(Duration::from_millis(1))));
                 }
                 Answer::Granted | Answer::Starting | Answer::Replaced => {}
             }
         }
-        self.retry_at.insert(owner, now + wait);
+        // Another bid at the same time, or nobody answers. Bids that met must not meet again.
+        let knows_better = trial && (learned || wait.is_some());
+        let apart = if knows_better { Duration::ZERO } else { STAGGER + self.turn() };
+        self.retry_at.insert(owner, now + wait.unwrap_or_default() + apart);
     }
 
     /// Returns whose slots to ask for next, and why they are free.

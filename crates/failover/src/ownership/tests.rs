@@ -1,3 +1,6 @@
+mod world;
+mod worlds;
+
 use super::*;
 use crate::UnixMs;
 use crate::voter::Voter;

@@ -91,6 +91,16 @@ fn who_was_fenced_off_is_told_by_the_answer_to_its_pulse() {
 }
 
 #[test]
+fn an_owner_whose_own_bid_failed_is_told_to_bid_again_and_keeps_its_slot_meanwhile() {
+    let mut run = Run::owned();
+    run.bid(Bid { boot: Boot(7), ..run.by(OWNER, 6) });
+    run.advance(100);
+
+    assert_eq!(run.pulse(OWNER, 7, 5, true), Standing::Fenced { promised: Epoch(6) });
+    assert_eq!(run.bid(Bid { known: Epoch(6), ..run.by(OTHER, 7) }), Answer::Heard { ms: 0 });
+}
+
+#[test]
 fn a_promise_that_nobody_uses_lapses() {
     let mut run = Run::owned();
     run.bid(Bid { gone: Gone::Dead(Boot(7)), ..run.by(OTHER, 6) });
