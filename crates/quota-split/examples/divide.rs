@@ -155,6 +155,7 @@ fn node(tenant: Tenant) -> anyhow::Result<Node> {
         kind: if tenant.profile { Kind::Profile } else { Kind::Tenant },
         limits: Limits { calls: tenant.limit, ..Limits::default() },
         manual,
+        ..Node::default()
     })
 }
 

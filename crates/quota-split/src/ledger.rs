@@ -8,6 +8,10 @@ use siphasher::sip::SipHasher13;
 
 use crate::{NodeId, Tree};
 
+pub use audit::{Drift, View};
+
+mod audit;
+
 /// The calls of one segment, counted at every node they touch.
 ///
 /// A call counts at its profile and at every tenant above, everywhere or nowhere, once, until
@@ -51,7 +55,9 @@ pub enum Direction {
 }
 
 /// What is counted at a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum Counter {
     /// Calls both ways.
     Calls,
@@ -62,7 +68,7 @@ pub enum Counter {
 }
 
 /// How a call was let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Admission {
     /// The highest burst level that it reached at a node: 1, 2 or 3. Belongs on its record.
     pub level: u8,
@@ -73,7 +79,7 @@ pub struct Admission {
 }
 
 /// Why a call was refused. Nothing was counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("node {}: {what} of this segment is {share} of {limit}, used {used} here", .node.0)]
 pub struct Refusal {
     /// The node that is full.
@@ -97,32 +103,6 @@ pub enum Full {
     Counter(Counter),
     /// New calls a second.
     PerSecond,
-}
-
-/// One counter as an operator sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
-    /// The limit over all segments.
-    pub limit: Option<u32>,
-    /// The part of it that this segment has.
-    pub share: Option<u32>,
-    /// How many calls count here now.
-    pub used: u32,
-    /// How many the others were last known to have.
-    pub elsewhere: Option<u32>,
-}
-
-/// A counter that an audit set right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drift {
-    /// Where it is.
-    pub node: NodeId,
-    /// Which one.
-    pub counter: Counter,
-    /// What it said.
-    pub was: u32,
-    /// What the live calls say.
-    pub is: u32,
 }
 
 /// What every call touches, small.
@@ -267,6 +247,11 @@ impl Ledger {
         true
     }
 
+    /// Returns a call that is counted.
+    pub fn call(&self, id: CallId) -> Option<Call> {
+        self.calls[*self.places.0.get(&id)? as usize]
+    }
+
     /// Sets what this segment may carry at a node. Does nothing where the tree sets no limit.
     ///
     /// # Panics
@@ -324,97 +309,6 @@ impl Ledger {
         self.elsewhere[node.index()][counter.index()] = used;
     }
 
-    /// Shows one counter.
-    ///
-    /// # Panics
-    ///
-    /// Panics when `node` comes from a larger tree.
-    pub fn view(&self, node: NodeId, counter: Counter) -> View {
-        let cell = self.nodes[node.index()].cells[counter.index()];
-        let limit = self.limits[node.index()][counter.index()];
-        let elsewhere = self.elsewhere[node.index()][counter.index()];
-        View { limit, share: limit.map(|_| cell.share), used: cell.used, elsewhere }
-    }
-
-    /// Returns the most calls that a node had at a time, and how many it refused.
-    ///
-    /// # Panics
-    ///
-    /// Panics when `node` comes from a larger tree.
-    pub fn peak_and_refused(&self, node: NodeId) -> (u32, u32) {
-        let state = &self.nodes[node.index()];
-        (state.peak, state.refused)
-    }
-
-    /// Sets one counter by hand and returns what it was. An [`audit`](Self::audit) does better.
-    ///
-    /// # Panics
-    ///
-    /// Panics when `node` comes from a larger tree.
-    pub fn repair(&mut self, node: NodeId, counter: Counter, used: u32) -> u32 {
-        let cell = &mut self.nodes[node.index()].cells[counter.index()];
-        std::mem::replace(&mut cell.used, used)
-    }
-
-    /// Counts anew from the calls that live, and returns what was wrong. A call given twice counts
-    /// once.
-    ///
-    /// # Panics
-    ///
-    /// Panics when a call's node comes from a larger tree.
-    pub fn audit(&mut self, live: impl IntoIterator<Item = Call>) -> Vec<Drift> {
-        let before: Vec<[u32; 3]> =
-            self.nodes.iter().map(|state| state.cells.map(|cell| cell.used)).collect();
-        for cell in self.nodes.iter_mut().flat_map(|state| &mut state.cells) {
-            cell.used = 0;
-        }
-        self.calls.clear();
-        self.free.clear();
-        self.places.0.clear();
-        for call in live {
-            if !self.places.0.contains_key(&call.id) {
-                self.insert(call);
-                self.count_cells(call.node, call.direction);
-            }
-        }
-        let mut drifts = Vec::new();
-        for (node, was) in (0..).map(NodeId).zip(before) {
-            for counter in Counter::ALL {
-                let (was, is) = (was[counter.index()], self.view(node, counter).used);
-                if was != is {
-                    drifts.push(Drift { node, counter, was, is });
-                }
-            }
-        }
-        drifts
-    }
-
-    /// Returns the ledger of another tree with the same calls, shares and peaks, matched by name.
-    /// A limit that is new starts with no share; a call whose node is gone counts at the nearest
-    /// ancestor that is left.
-    pub fn moved(&self, old: &Tree, new: &Tree) -> Self {
-        let mut moved = Self::new(new, self.places.0.hasher().0, self.started_at);
-        for (id, node) in new.iter() {
-            let Some(from) = old.find(&node.name) else { continue };
-            for counter in Counter::ALL {
-                let view = self.view(from, counter);
-                moved.set_share(id, counter, view.share.unwrap_or(0));
-                moved.set_elsewhere(id, counter, view.elsewhere);
-            }
-            let state = self.nodes[from.index()];
-            (moved.nodes[id.index()].peak, moved.nodes[id.index()].refused) =
-                (state.peak, state.refused);
-            if let Some(extra) = self.extras.get(state.extra as usize) {
-                moved.set_levels(id, extra.levels);
-                moved.set_rate(id, extra.rate.map_or(0, |rate| rate.share));
-            }
-        }
-        let survives = |id: NodeId| old.path(id).find_map(|id| new.find(&old.node(id).name));
-        let calls = self.calls.iter().flatten();
-        moved.audit(calls.filter_map(|call| Some(Call { node: survives(call.node)?, ..*call })));
-        moved
-    }
-
     /// Returns how many calls are counted.
     pub fn len(&self) -> usize {
         self.calls.len() - self.free.len()
@@ -423,11 +317,6 @@ impl Ledger {
     /// Tells whether no call is counted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Returns how often a counter would have gone below zero: more than zero after a repair by hand.
-    pub fn underflows(&self) -> u64 {
-        self.underflows
     }
 
     fn check(

@@ -3,14 +3,21 @@
 
 mod divider;
 mod division;
+mod document;
+pub mod handover;
 mod ledger;
 mod method;
+mod plan;
 mod tree;
 mod weights;
 
 pub use divider::{Divider, ROWS_MAX};
 pub use division::{DivideError, Division, Segment, SegmentId, divide};
+pub use document::{Document, Limited};
 pub use ledger::{Admission, Call, CallId, Counter, Direction, Drift, Full, Ledger, Refusal, View};
 pub use method::{Method, split, spread_key};
-pub use tree::{DEPTH_MAX, Kind, Limits, NODES_MAX, Node, NodeId, Tree, TreeError};
+pub use plan::{Part, Recipe, Sight};
+pub use tree::{
+    DEPTH_MAX, Kind, Lending, Limits, NODES_MAX, Node, NodeId, Partition, Tree, TreeError,
+};
 pub use weights::{Weights, WeightsError};

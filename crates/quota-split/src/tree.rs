@@ -28,6 +28,11 @@ pub struct Node {
     pub limits: Limits,
     /// Shares fixed by hand instead of divided; they must add up to the highest limit of calls.
     pub manual: BTreeMap<SegmentId, u32>,
+    /// What islands do with its limits; `None` does as its parent, and at the top `Full`.
+    pub partition: Option<Partition>,
+    /// Whether segments lend each other parts of its limits; `None` does as its parent, and at the
+    /// top `Off`.
+    pub lending: Option<Lending>,
 }
 
 /// What stands at a node of the tree.
@@ -38,6 +43,32 @@ pub enum Kind {
     Tenant,
     /// An IVR profile: a leaf.
     Profile,
+}
+
+/// What becomes of limits when segments cannot see each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Partition {
+    /// Each island divides the whole limit among its members: up to as many limits as islands.
+    #[default]
+    Full,
+    /// Each segment keeps what it had: never more than the limit, and the part of who is away idle.
+    /// Never lent.
+    Frozen,
+    /// The island with more than half of all weight divides the limit once the others must have
+    /// stopped taking calls; those that live there still count above it.
+    WeightMajority,
+}
+
+/// Whether segments lend each other parts of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lending {
+    /// Shares stay where the division puts them.
+    #[default]
+    Off,
+    /// Once a second idle parts return to a pool, and who is short is given from it.
+    Tick,
+    /// As `Tick`; and a call that finds its share used up waits while a unit is borrowed for it.
+    Hold,
 }
 
 /// How many calls one node may carry over all segments. `None` checks nothing here, zero refuses
@@ -182,6 +213,27 @@ impl Tree {
     /// Panics when `id` comes from a larger tree.
     pub fn path(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
         std::iter::successors(Some(id), |&id| self.parent(id))
+    }
+
+    /// Returns what islands do with the limits of a node.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a larger tree.
+    pub fn partition(&self, id: NodeId) -> Partition {
+        self.path(id).find_map(|id| self.node(id).partition).unwrap_or_default()
+    }
+
+    /// Returns whether the limits of a node are lent. Frozen ones never are.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a larger tree.
+    pub fn lending(&self, id: NodeId) -> Lending {
+        if self.partition(id) == Partition::Frozen {
+            return Lending::Off;
+        }
+        self.path(id).find_map(|id| self.node(id).lending).unwrap_or_default()
     }
 
     /// Returns the key of a node for [`Method::Spread`](crate::Method::Spread).

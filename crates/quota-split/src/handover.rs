@@ -1,0 +1,27 @@
+//! Moving shares between segments so that their sum never passes the limit.
+//!
+//! Whoever loses shrinks first and says so; only what is known to be free is granted. No call is
+//! ended for it. See the crate's README for the rules and what they cost.
+
+mod coordinator;
+mod member;
+mod message;
+mod timing;
+
+pub use coordinator::{Alarm, Coordinator, CoordinatorInput, CoordinatorOutput};
+pub use member::{Member, MemberInput, MemberOutput, MemberState, Verdict};
+pub use message::{
+    Ask, ColumnCell, Epoch, Grow, Held, Prepare, Promise, Recall, Report, Stamp, ToCoordinator,
+    ToMember,
+};
+pub use timing::Timing;
+
+/// Digests a column, so that two nodes can tell whether they computed the same.
+fn column_digest(targets: impl Iterator<Item = u32>) -> u64 {
+    use std::hash::Hasher as _;
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    for target in targets {
+        hasher.write(&target.to_le_bytes());
+    }
+    hasher.finish()
+}

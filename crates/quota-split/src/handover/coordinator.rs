@@ -1,0 +1,206 @@
+//! The one that knows what is free, and grants it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Epoch, Stamp, Timing, ToCoordinator, ToMember};
+use crate::{Document, Part, Recipe, SegmentId, Sight};
+
+use round::Round;
+
+mod pool;
+mod round;
+
+/// Divides the limits while this node coordinates: asks every member to shrink, waits for every
+/// promise, and grants what is then known to be free.
+///
+/// A coordinator that dies leaves nothing to recover: caps are only lower than before, and the next
+/// one learns all from the promises. Drain [`poll_output`](Self::poll_output) after every other call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Coordinator {
+    timing: Timing,
+    eager: bool,
+    document: Arc<Document>,
+    /// Who gets its shares in words, since it computes others.
+    in_words: BTreeSet<SegmentId>,
+    round: Option<Round>,
+    outputs: VecDeque<CoordinatorOutput>,
+}
+
+/// What the owner tells the coordinator.
+#[derive(Clone, Debug)]
+pub enum CoordinatorInput {
+    /// This node leads this epoch. Given again for the same epoch, weights have changed.
+    Lead {
+        /// The epoch; nobody else ever leads it.
+        epoch: Epoch,
+        /// Every configured segment, and which of them are members.
+        parts: Vec<Part>,
+    },
+    /// This node leads no longer.
+    Retire,
+    /// Tenants or limits have changed.
+    Document(Arc<Document>),
+    /// A member sent this.
+    Received {
+        /// Whose speaker it is.
+        from: SegmentId,
+        /// What it said.
+        message: ToCoordinator,
+    },
+}
+
+/// What the coordinator asks of its owner, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CoordinatorOutput {
+    /// Send this to the speaker of a segment, which may be this node.
+    Send {
+        /// The segment.
+        to: SegmentId,
+        /// The message.
+        message: ToMember,
+    },
+    /// Every member has promised and the first grants are on their way.
+    Opened(Stamp),
+    /// A member has promised a higher epoch: tell the election.
+    Outranked(Epoch),
+    /// Tell an operator.
+    Alarm(Alarm),
+}
+
+/// What an operator must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alarm {
+    /// This segment has another document; it is sent its shares in words.
+    DocumentDiffers(SegmentId),
+    /// This segment computed other shares from the same document; it is sent them in words.
+    DigestDiffers(SegmentId),
+    /// The members' weights are all zero: they get equal parts.
+    WeightsZero,
+}
+
+impl Coordinator {
+    /// Starts without leading. `eager` grows shares at once, as the document has it.
+    pub fn new(timing: Timing, eager: bool, document: Arc<Document>) -> Self {
+        let in_words = BTreeSet::new();
+        Self { timing, eager, document, in_words, round: None, outputs: VecDeque::new() }
+    }
+
+    /// Takes in what arrived at `now`. What belongs to another division is ignored.
+    pub fn handle_input(&mut self, now: Instant, input: CoordinatorInput) {
+        match input {
+            CoordinatorInput::Lead { epoch, mut parts } => {
+                parts.sort_unstable();
+                let round = match &self.round {
+                    Some(round) if round.stamp().epoch == epoch => round.stamp().round + 1,
+                    Some(_) | None => 0,
+                };
+                self.begin(now, Stamp { epoch, round }, parts, None);
+            }
+            CoordinatorInput::Retire => self.round = None,
+            CoordinatorInput::Document(document) => {
+                self.document = document;
+                self.in_words.clear();
+                self.begin_again(now, None);
+            }
+            CoordinatorInput::Received { from, message } => self.receive(now, from, message),
+        }
+    }
+
+    /// Does whatever is due at `now`; does nothing when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let Some(round) = &mut self.round else { return };
+        if round.majority_at().is_some_and(|at| at <= now) {
+            self.begin_again(now, Some(Sight::Majority));
+        } else {
+            round.handle_timeout(now, &self.document, &self.timing, &mut self.outputs);
+        }
+    }
+
+    /// Returns the next thing to do.
+    pub fn poll_output(&mut self) -> Option<CoordinatorOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.round.as_ref().and_then(Round::poll_timeout)
+    }
+
+    /// Returns the division it leads.
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.round.as_ref().map(Round::stamp)
+    }
+
+    /// Returns what it counts as held by a member, at least what is held; `None` before every member
+    /// promised. For operators.
+    pub fn held(&self, segment: SegmentId, counter: u32) -> Option<u32> {
+        self.round.as_ref()?.held(segment, counter)
+    }
+
+    fn receive(&mut self, now: Instant, from: SegmentId, message: ToCoordinator) {
+        let Some(round) = &mut self.round else { return };
+        let (document, timing, outputs) = (&self.document, &self.timing, &mut self.outputs);
+        match message {
+            ToCoordinator::Promise(promise) => {
+                if round.promise(now, from, &promise, document, timing, outputs).is_err() {
+                    outputs.push_back(CoordinatorOutput::Alarm(Alarm::DigestDiffers(from)));
+                    self.in_words.insert(from);
+                    self.begin_again(now, None);
+                }
+            }
+            ToCoordinator::NeedColumn { stamp } if stamp == round.stamp() => {
+                if self.in_words.insert(from) {
+                    outputs.push_back(CoordinatorOutput::Alarm(Alarm::DocumentDiffers(from)));
+                }
+                round.send_column(from, document, outputs);
+            }
+            ToCoordinator::NeedColumn { .. } => {}
+            ToCoordinator::Report(report) => {
+                round.report(now, from, &report, document, timing, outputs);
+            }
+            ToCoordinator::Ask(ask) => round.ask(now, from, &ask, document, timing, outputs),
+            ToCoordinator::Refuse { stamp, promised } if stamp == round.stamp() => {
+                if stamp < promised && stamp.epoch != promised.epoch {
+                    outputs.push_back(CoordinatorOutput::Outranked(promised.epoch));
+                } else if round.has(from) {
+                    // Promised by a life that is forgotten: only a new round can tell its grants
+                    // from those of before.
+                    let next = promised.round.max(stamp.round);
+                    self.begin_after(now, next, None);
+                }
+            }
+            ToCoordinator::Refuse { .. } => {}
+        }
+    }
+
+    fn begin_again(&mut self, now: Instant, sight: Option<Sight>) {
+        let Some(round) = &self.round else { return };
+        self.begin_after(now, round.stamp().round, sight);
+    }
+
+    fn begin_after(&mut self, now: Instant, round: u32, sight: Option<Sight>) {
+        let Some(last) = &self.round else { return };
+        let stamp = Stamp { epoch: last.stamp().epoch, round: round + 1 };
+        let sight = sight.or_else(|| last.settled_sight());
+        self.begin(now, stamp, last.parts().to_vec(), sight);
+    }
+
+    fn begin(&mut self, now: Instant, stamp: Stamp, parts: Vec<Part>, sight: Option<Sight>) {
+        if parts.iter().filter(|part| part.present).all(|part| part.weight == 0) {
+            self.outputs.push_back(CoordinatorOutput::Alarm(Alarm::WeightsZero));
+        }
+        let document = &self.document;
+        let recipe = Recipe {
+            document: document.version(),
+            digest: document.digest(),
+            sight: sight.unwrap_or_else(|| Sight::of(&parts)),
+            parts,
+            eager: self.eager,
+        };
+        let (timing, outputs) = (&self.timing, &mut self.outputs);
+        self.round =
+            Some(Round::new(now, stamp, recipe, &self.in_words, document, timing, outputs));
+    }
+}

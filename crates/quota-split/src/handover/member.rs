@@ -1,0 +1,589 @@
+//! The one that counts calls against its share, and gives back before others get.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{
+    ColumnCell, Epoch, Grow, Held, Prepare, Promise, Report, Stamp, Timing, ToCoordinator,
+    ToMember, column_digest,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+use crate::{
+    Admission, Call, CallId, Counter, Document, Drift, Ledger, Partition, Refusal, SegmentId, Sight,
+};
+
+use borrower::Borrower;
+
+mod borrower;
+mod lending;
+
+/// The share of one segment: obeys the highest division it has promised, counts calls against it,
+/// and reports what it holds less.
+///
+/// Only the speaker of a segment runs one. Until it is granted something every limit is zero, and no
+/// call is ever ended for a share that shrank. Drain [`poll_output`](Self::poll_output) after every
+/// other call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    segment: SegmentId,
+    timing: Timing,
+    document: Arc<Document>,
+    ledger: Ledger,
+    /// Promised by an earlier life, whose grants must not be taken for this one's.
+    floor: Option<Stamp>,
+    /// The version of the document that last grew while every segment was a member.
+    settled: Option<u64>,
+    followed: Option<Followed>,
+    lease_until: Option<Instant>,
+    /// Counters held less than the coordinator knows.
+    dirty: BTreeSet<u32>,
+    /// Counters reported and not known to be heard, with the number of the report.
+    unheard: BTreeMap<u32, u32>,
+    reports: u32,
+    report_at: Option<Instant>,
+    resend_at: Option<Instant>,
+    borrower: Borrower,
+    outputs: VecDeque<MemberOutput>,
+}
+
+/// What the owner tells a member.
+#[derive(Clone, Debug)]
+pub enum MemberInput {
+    /// The coordinator sent this.
+    Received(ToMember),
+    /// Tenants or limits have changed.
+    Document(Arc<Document>),
+}
+
+/// What a member asks of its owner, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MemberOutput {
+    /// Send this to the coordinator of an epoch.
+    Send {
+        /// Whose division it belongs to.
+        epoch: Epoch,
+        /// The message.
+        message: ToCoordinator,
+    },
+    /// A call that waited is decided.
+    Decided {
+        /// The call.
+        call: CallId,
+        /// Whether it was let in.
+        verdict: Result<Admission, Refusal>,
+    },
+    /// Limits under a weight majority are closed: the coordinator was not heard for a lease.
+    Lapsed,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is counted.
+    Admitted(Admission),
+    /// It does not fit.
+    Refused(Refusal),
+    /// It waits for a borrowed unit; [`MemberOutput::Decided`] follows.
+    Held,
+}
+
+/// What a partner needs to speak for the segment in a member's place; the calls themselves it
+/// knows from their records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberState {
+    document: u64,
+    floor: Option<Stamp>,
+    settled: Option<u64>,
+    followed: Option<Followed>,
+    caps: Vec<u32>,
+    reports: u32,
+}
+
+/// The division that is obeyed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Followed {
+    stamp: Stamp,
+    sight: Sight,
+    document: u64,
+    /// The last grant applied.
+    seq: u32,
+    /// What each counter may grow to, as the coordinator numbers them.
+    targets: Vec<u32>,
+    /// Its numbers of counters in ours, when the documents differ.
+    names: Option<Vec<Option<u32>>>,
+}
+
+impl Member {
+    /// Starts with no call and no share. `promised` is what an earlier life promised last, from
+    /// disk: this life obeys only what is higher. `seed` keys the look-up of calls.
+    pub fn new(
+        now: Instant,
+        segment: SegmentId,
+        timing: Timing,
+        document: Arc<Document>,
+        promised: Option<Stamp>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            segment,
+            timing,
+            ledger: Ledger::new(document.tree(), seed, now),
+            document,
+            floor: promised,
+            settled: None,
+            followed: None,
+            lease_until: None,
+            dirty: BTreeSet::new(),
+            unheard: BTreeMap::new(),
+            reports: 0,
+            report_at: None,
+            resend_at: None,
+            borrower: Borrower::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what arrived at `now`. What belongs to another division is ignored or refused.
+    pub fn handle_input(&mut self, now: Instant, input: MemberInput) {
+        match input {
+            MemberInput::Document(document) => self.take_document(now, document),
+            MemberInput::Received(message) => self.receive(now, message),
+        }
+    }
+
+    /// Does whatever is due at `now`; does nothing when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.lease_until.is_some_and(|until| until <= now) {
+            self.lease_until = None;
+            self.lapse(now);
+        }
+        if self.resend_at.is_some_and(|at| at <= now) {
+            self.resend_at = None;
+            self.dirty.extend(self.unheard.keys().copied());
+            self.report(now, false);
+        }
+        if self.report_at.is_some_and(|at| at <= now) {
+            self.report(now, false);
+        }
+        if self.borrower.tick_at().is_some_and(|at| at <= now) {
+            self.tick(now);
+        }
+        self.give_up(now);
+    }
+
+    /// Returns the next thing to do.
+    pub fn poll_output(&mut self) -> Option<MemberOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let own = [self.lease_until, self.report_at, self.resend_at];
+        own.into_iter().flatten().chain(self.borrower.deadline()).min()
+    }
+
+    /// Counts a call, refuses it, or lets it wait for a borrowed unit. `exempt` calls pass every limit.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the call's node comes from a larger tree.
+    pub fn request(&mut self, now: Instant, call: Call, exempt: bool) -> Verdict {
+        if self.borrower.waits(call.id) {
+            return Verdict::Held;
+        }
+        if !exempt
+            && self.borrower.is_used()
+            && let Err(refusal) = self.ledger.probe(now, call)
+            && self.hold(now, call, &refusal)
+        {
+            return Verdict::Held;
+        }
+        match self.ledger.admit(now, call, exempt) {
+            Ok(admission) => {
+                self.touch(call);
+                Verdict::Admitted(admission)
+            }
+            Err(refusal) => {
+                self.want_more(&refusal);
+                Verdict::Refused(refusal)
+            }
+        }
+    }
+
+    /// Ends a call, counted or waiting, whatever ended it; tells whether it was counted until now.
+    pub fn release(&mut self, now: Instant, id: CallId) -> bool {
+        self.borrower.forget(id);
+        let Some(call) = self.ledger.call(id) else { return false };
+        self.ledger.release(id);
+        self.touch(call);
+        for node in self.document.tree().path(call.node) {
+            for counter in [Counter::Calls, call.direction.counter()] {
+                let Some(place) = self.document.place(node, counter) else { continue };
+                let view = self.ledger.view(node, counter);
+                if view.share.is_some_and(|share| share <= view.used) {
+                    self.dirty.insert(place);
+                    self.report_at.get_or_insert(now + self.timing.report);
+                }
+            }
+        }
+        true
+    }
+
+    /// Counts anew from the calls that live, as [`Ledger::audit`].
+    ///
+    /// # Panics
+    ///
+    /// Panics when a call's node comes from a larger tree.
+    pub fn audit(&mut self, now: Instant, live: impl IntoIterator<Item = Call>) -> Vec<Drift> {
+        let drifts = self.ledger.audit(live);
+        let places =
+            drifts.iter().filter_map(|drift| self.document.place(drift.node, drift.counter));
+        self.dirty.extend(places);
+        if !self.dirty.is_empty() {
+            self.report_at.get_or_insert(now + self.timing.report);
+        }
+        drifts
+    }
+
+    /// Returns what a partner must have stored before any message that came out with it is sent.
+    pub fn state(&self) -> MemberState {
+        let places = (0..).take(self.document.counters().len());
+        MemberState {
+            document: self.document.digest(),
+            floor: self.floor,
+            settled: self.settled,
+            followed: self.followed.clone(),
+            caps: places.map(|place| self.share(place)).collect(),
+            reports: self.reports,
+        }
+    }
+
+    /// Speaks for the segment from now on with what the partner had; `live` are the calls that its
+    /// records tell of. Returns false, and has no share until the next division, when the state
+    /// belongs to another document.
+    ///
+    /// # Panics
+    ///
+    /// Panics when a call's node comes from a larger tree.
+    pub fn take_over(
+        &mut self,
+        now: Instant,
+        state: &MemberState,
+        live: impl IntoIterator<Item = Call>,
+    ) -> bool {
+        self.ledger.audit(live);
+        self.settled = state.settled;
+        let promised = state.followed.as_ref().map(|followed| followed.stamp);
+        if state.document != self.document.digest() {
+            self.floor = self.promised().max(promised).max(state.floor);
+            self.followed = None;
+            return false;
+        }
+        self.floor = state.floor;
+        self.followed.clone_from(&state.followed);
+        for ((place, &cap), limited) in (0..).zip(&state.caps).zip(self.document.counters()) {
+            self.ledger.set_share(limited.node, limited.counter, cap);
+            self.dirty.insert(place);
+        }
+        // Reports that the partner sent since are not known here: their numbers are passed over.
+        self.reports = state.reports.saturating_add(REPORTS_UNKNOWN);
+        self.report_at = Some(now);
+        self.renew(now);
+        self.borrower.restart(&self.document, now, &self.timing);
+        true
+    }
+
+    /// Returns its counters, for views.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Returns its document.
+    pub fn document(&self) -> &Arc<Document> {
+        &self.document
+    }
+
+    /// Returns the highest division promised, which must be on disk before the promise is sent.
+    pub fn promised(&self) -> Option<Stamp> {
+        self.followed.as_ref().map(|followed| followed.stamp).max(self.floor)
+    }
+
+    /// Returns what a counter may grow to in the division obeyed; `None` before there is one.
+    pub fn target(&self, counter: u32) -> Option<u32> {
+        let followed = self.followed.as_ref()?;
+        followed.targets.get(followed.theirs(counter)? as usize).copied()
+    }
+
+    fn receive(&mut self, now: Instant, message: ToMember) {
+        match message {
+            ToMember::Prepare(prepare) => self.prepare(now, &prepare),
+            ToMember::Grow(grow) => self.grow(now, &grow),
+            ToMember::Recall(recall) => self.recall(now, &recall),
+            ToMember::Exhausted { stamp, counter } => {
+                if let Some(place) = self.ours(stamp, counter) {
+                    self.borrower.exhaust(place, now + self.timing.tick);
+                    self.retry(now);
+                }
+            }
+            ToMember::Heard { stamp, report } => {
+                if self.follows(stamp) {
+                    self.unheard.retain(|_, number| *number != report);
+                }
+            }
+            ToMember::Lease { stamp } => {
+                if self.follows(stamp) {
+                    self.renew(now);
+                }
+            }
+            ToMember::Elsewhere { stamp, cells } => {
+                for (counter, used) in cells {
+                    let Some(place) = self.ours(stamp, counter) else { continue };
+                    let limited = self.document.counters()[place as usize];
+                    self.ledger.set_elsewhere(limited.node, limited.counter, Some(used));
+                }
+            }
+        }
+    }
+
+    fn prepare(&mut self, now: Instant, prepare: &Prepare) {
+        let stamp = prepare.stamp;
+        if self.follows(stamp) {
+            // The promise may have been lost. What is held now is no more than what was held then.
+            return self.promise();
+        }
+        if let Some(promised) = self.promised().filter(|promised| stamp <= *promised) {
+            return self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised });
+        }
+        let recipe = &prepare.recipe;
+        let same =
+            (recipe.document, recipe.digest) == (self.document.version(), self.document.digest());
+        let (targets, names) = match &prepare.column {
+            Some(column) => {
+                let targets = column.iter().map(|cell| cell.target).collect();
+                (targets, Some(column.iter().map(|cell| self.find(cell)).collect()))
+            }
+            None if same => {
+                let plan = Plan::new(&self.document, recipe);
+                let counters = self.document.counters().iter();
+                let targets =
+                    counters.map(|l| plan.target(&self.document, l, self.segment)).collect();
+                self.take_parts(&plan);
+                (targets, None)
+            }
+            None => return self.send(stamp.epoch, ToCoordinator::NeedColumn { stamp }),
+        };
+        let (document, sight) = (recipe.document, recipe.sight);
+        let followed = Followed { stamp, sight, document, seq: 0, targets, names };
+        for (counter, &target) in (0..).zip(&followed.targets) {
+            if let Some(place) = followed.own(counter) {
+                self.shrink(place, target);
+            }
+        }
+        self.followed = Some(followed);
+        self.dirty.clear();
+        self.unheard.clear();
+        (self.report_at, self.resend_at) = (None, None);
+        self.renew(now);
+        self.borrower.restart(&self.document, now, &self.timing);
+        self.promise();
+    }
+
+    fn promise(&mut self) {
+        let Some(followed) = &self.followed else { return };
+        let held = |counter| followed.own(counter).map_or(0, |place| self.held(place).held);
+        let held =
+            (0..).zip(&followed.targets).map(|(counter, target)| (counter, held(counter), target));
+        let held = held.filter(|(_, held, target)| held != *target);
+        let promise = Promise {
+            stamp: followed.stamp,
+            held: held.map(|(counter, held, _)| (counter, held)).collect(),
+            digest: column_digest(followed.targets.iter().copied()),
+            settled: self.settled,
+        };
+        self.send(promise.stamp.epoch, ToCoordinator::Promise(promise));
+    }
+
+    fn grow(&mut self, now: Instant, grow: &Grow) {
+        let Some(followed) = self.followed.as_mut().filter(|f| f.stamp == grow.stamp) else {
+            return;
+        };
+        if followed.seq < grow.seq {
+            followed.seq = grow.seq;
+            let followed = followed.clone();
+            if followed.sight == Sight::Whole {
+                self.settled = Some(followed.document);
+            }
+            if grow.rest {
+                let listed: BTreeSet<u32> =
+                    grow.cells.iter().map(|(counter, _)| *counter).collect();
+                for (counter, &target) in (0..).zip(&followed.targets) {
+                    if let Some(place) =
+                        followed.own(counter).filter(|_| !listed.contains(&counter))
+                    {
+                        self.raise(now, place, target);
+                    }
+                }
+            }
+            for &(counter, cap) in &grow.cells {
+                if let Some(place) = followed.own(counter) {
+                    self.raise(now, place, cap);
+                }
+            }
+            if grow.rest {
+                self.borrower.ask_again();
+            }
+            self.retry(now);
+        }
+        self.report(now, true);
+    }
+
+    fn lapse(&mut self, now: Instant) {
+        for place in self.weighted() {
+            self.shrink(place, 0);
+            self.dirty.insert(place);
+        }
+        self.outputs.push_back(MemberOutput::Lapsed);
+        self.report(now, false);
+    }
+
+    fn renew(&mut self, now: Instant) {
+        if !self.weighted().is_empty() {
+            self.lease_until = Some(now + self.timing.lease);
+        }
+    }
+
+    fn take_document(&mut self, now: Instant, document: Arc<Document>) {
+        self.ledger = self.ledger.moved(self.document.tree(), document.tree());
+        // Numbers of counters have changed: what is followed can no longer be told from others.
+        self.floor = self.promised();
+        self.followed = None;
+        self.document = document;
+        self.dirty.clear();
+        self.unheard.clear();
+        (self.report_at, self.resend_at) = (None, None);
+        for waiting in self.borrower.take_all() {
+            let verdict = self.ledger.admit(now, waiting.call, false);
+            let call = waiting.call.id;
+            self.outputs.push_back(MemberOutput::Decided { call, verdict });
+        }
+        self.borrower = Borrower::default();
+    }
+
+    /// Reports what is held less, or, when `always`, at least which grant was applied.
+    fn report(&mut self, now: Instant, always: bool) {
+        self.report_at = None;
+        let Some(followed) = &self.followed else { return };
+        let dirty = std::mem::take(&mut self.dirty);
+        if dirty.is_empty() && !always {
+            return;
+        }
+        self.reports += u32::from(!dirty.is_empty());
+        let number = if dirty.is_empty() { 0 } else { self.reports };
+        let own = dirty.iter().filter_map(|&place| {
+            let counter = followed.theirs(place)?;
+            Some(Held { counter, ..self.held(place) })
+        });
+        let cells: Vec<Held> = own.collect();
+        let report = Report { stamp: followed.stamp, number, applied: followed.seq, cells };
+        if !dirty.is_empty() {
+            self.resend_at = Some(now + self.timing.resend);
+        }
+        self.unheard.extend(dirty.into_iter().map(|place| (place, number)));
+        self.send(report.stamp.epoch, ToCoordinator::Report(report));
+    }
+
+    /// Takes its part of rates and burst levels, which nobody hands out.
+    fn take_parts(&mut self, plan: &Plan) {
+        for (id, node) in self.document.tree().iter() {
+            let limits = node.limits;
+            let part = |figure: u32| plan.part(&self.document, id, figure, self.segment);
+            if let Some(rate) = limits.per_second {
+                self.ledger.set_rate(id, part(rate));
+            }
+            if limits.burst[0].is_some() {
+                let levels = [limits.calls, limits.burst[0]];
+                self.ledger.set_levels(id, levels.map(|level| part(level.unwrap_or(0))));
+            }
+        }
+    }
+
+    fn weighted(&self) -> Vec<u32> {
+        let counters = (0..).zip(self.document.counters());
+        let weighted = counters.filter(|(_, c)| c.partition == Partition::WeightMajority);
+        weighted.map(|(place, _)| place).collect()
+    }
+
+    fn find(&self, cell: &ColumnCell) -> Option<u32> {
+        self.document.place(self.document.tree().find(&cell.node)?, cell.counter)
+    }
+
+    fn follows(&self, stamp: Stamp) -> bool {
+        self.followed.as_ref().is_some_and(|followed| followed.stamp == stamp)
+    }
+
+    /// Returns our number of the coordinator's counter, under the division obeyed.
+    fn ours(&self, stamp: Stamp, counter: u32) -> Option<u32> {
+        self.followed.as_ref().filter(|followed| followed.stamp == stamp)?.own(counter)
+    }
+
+    fn share(&self, place: u32) -> u32 {
+        let limited = &self.document.counters()[place as usize];
+        self.ledger.view(limited.node, limited.counter).share.unwrap_or(0)
+    }
+
+    fn held(&self, place: u32) -> Held {
+        let limited = &self.document.counters()[place as usize];
+        let view = self.ledger.view(limited.node, limited.counter);
+        let held = view.share.unwrap_or(0).max(view.used);
+        Held { counter: place, held, used: view.used }
+    }
+
+    fn shrink(&mut self, place: u32, cap: u32) {
+        let limited = self.document.counters()[place as usize];
+        let cap = cap.min(self.share(place));
+        self.ledger.set_share(limited.node, limited.counter, cap);
+    }
+
+    fn raise(&mut self, now: Instant, place: u32, cap: u32) {
+        let limited = self.document.counters()[place as usize];
+        if limited.partition == Partition::WeightMajority
+            && self.lease_until.is_none_or(|until| until <= now)
+        {
+            self.dirty.insert(place);
+            return;
+        }
+        let cap = cap.max(self.share(place));
+        self.ledger.set_share(limited.node, limited.counter, cap);
+    }
+
+    fn send(&mut self, epoch: Epoch, message: ToCoordinator) {
+        self.outputs.push_back(MemberOutput::Send { epoch, message });
+    }
+}
+
+/// How many reports a member may have sent that its partner does not know of.
+const REPORTS_UNKNOWN: u32 = 1 << 16;
+
+impl Followed {
+    /// Returns our number of the coordinator's counter.
+    fn own(&self, counter: u32) -> Option<u32> {
+        match &self.names {
+            Some(names) => names.get(counter as usize).copied().flatten(),
+            None => ((counter as usize) < self.targets.len()).then_some(counter),
+        }
+    }
+
+    /// Returns the coordinator's number of our counter.
+    fn theirs(&self, place: u32) -> Option<u32> {
+        match &self.names {
+            Some(names) => {
+                let found = names.iter().position(|name| *name == Some(place));
+                found.and_then(|found| u32::try_from(found).ok())
+            }
+            None => ((place as usize) < self.targets.len()).then_some(place),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The lending side of a member: calls that wait, parts that go back.
+
+use std::time::Instant;
+
+use super::{Member, MemberOutput};
+use crate::handover::{Ask, Held, Recall, Report, ToCoordinator};
+use crate::{Call, Counter, Full, Lending, Refusal};
+
+impl Member {
+    pub(super) fn recall(&mut self, now: Instant, recall: &Recall) {
+        let Some(place) = self.ours(recall.stamp, recall.counter) else { return };
+        let before = self.held(place);
+        let share = self.share(place);
+        self.shrink(place, if recall.drain { recall.cap } else { recall.cap.max(before.used) });
+        if self.share(place) != share {
+            self.dirty.insert(place);
+            return self.report(now, true);
+        }
+        let Some(followed) = &self.followed else { return };
+        let cells = vec![Held { counter: recall.counter, ..before }];
+        let report = Report { stamp: recall.stamp, number: 0, applied: followed.seq, cells };
+        self.send(report.stamp.epoch, ToCoordinator::Report(report));
+    }
+
+    /// Returns the unit of calls that have waited long enough.
+    pub(super) fn give_up(&mut self, now: Instant) {
+        for waiting in self.borrower.take_late(now) {
+            let verdict = self.ledger.admit(now, waiting.call, false);
+            if verdict.is_ok() {
+                self.touch(waiting.call);
+            }
+            let call = waiting.call.id;
+            self.outputs.push_back(MemberOutput::Decided { call, verdict });
+        }
+    }
+
+    /// Lets in whom the new caps allow, in the order of their arrival.
+    pub(super) fn retry(&mut self, now: Instant) {
+        for mut waiting in self.borrower.take_all() {
+            let refusal = self.ledger.probe(now, waiting.call).err();
+            let on = refusal.and_then(|refusal| self.lender_of(now, &refusal));
+            if let Some(place) = on {
+                waiting.on = place;
+                self.borrower.push(waiting);
+                continue;
+            }
+            let verdict = self.ledger.admit(now, waiting.call, false);
+            if verdict.is_ok() {
+                self.touch(waiting.call);
+            }
+            let call = waiting.call.id;
+            self.outputs.push_back(MemberOutput::Decided { call, verdict });
+        }
+        self.ask_for_waiting();
+    }
+
+    /// Puts a call aside while a unit is borrowed for it, if that can help.
+    pub(super) fn hold(&mut self, now: Instant, call: Call, refusal: &Refusal) -> bool {
+        let Some(place) = self.lender_of(now, refusal) else { return false };
+        if !self.borrower.hold(call, place, now + self.timing.hold) {
+            return false;
+        }
+        self.ask_for_waiting();
+        true
+    }
+
+    /// Returns the counter that a refused call can borrow from.
+    pub(super) fn lender_of(&self, now: Instant, refusal: &Refusal) -> Option<u32> {
+        let Full::Counter(counter) = refusal.what else { return None };
+        let place = self.document.place(refusal.node, counter)?;
+        let lends = self.document.counters()[place as usize].lending == Lending::Hold;
+        let granted = self.followed.as_ref().is_some_and(|followed| 0 < followed.seq);
+        (lends && granted && !self.borrower.is_exhausted(place, now)).then_some(place)
+    }
+
+    pub(super) fn ask_for_waiting(&mut self) {
+        let Some(followed) = &self.followed else { return };
+        let mut cells = Vec::new();
+        for (place, count) in self.borrower.unasked() {
+            let goal = self.held(place).used.saturating_add(count);
+            if let Some(counter) = followed.theirs(place) {
+                cells.push((counter, goal));
+            }
+        }
+        if !cells.is_empty() {
+            let ask = Ask { stamp: followed.stamp, cells, urgent: true };
+            self.send(ask.stamp.epoch, ToCoordinator::Ask(ask));
+        }
+    }
+
+    /// Returns what is idle to the pool and asks for what is missing.
+    pub(super) fn tick(&mut self, now: Instant) {
+        let mut asks = Vec::new();
+        for (place, refusals) in self.borrower.tick(now, &self.timing) {
+            let held = self.held(place);
+            let share = self.share(place);
+            let pooled = self.target(place) == Some(0);
+            let want = if pooled { held.used } else { want(held.used, refusals) };
+            if want < share {
+                self.shrink(place, want);
+            } else if share < want {
+                asks.extend(
+                    self.followed.as_ref().and_then(|f| f.theirs(place)).map(|c| (c, want)),
+                );
+                self.borrower.touch(place);
+            }
+            self.dirty.insert(place);
+        }
+        self.report(now, false);
+        let stamp = self.followed.as_ref().map(|followed| followed.stamp);
+        if let Some(stamp) = stamp.filter(|_| !asks.is_empty()) {
+            let ask = Ask { stamp, cells: asks, urgent: false };
+            self.send(stamp.epoch, ToCoordinator::Ask(ask));
+        }
+    }
+
+    /// Notes the use of a call's counters that are lent.
+    pub(super) fn touch(&mut self, call: Call) {
+        if !self.borrower.is_used() {
+            return;
+        }
+        for node in self.document.tree().path(call.node) {
+            for counter in [Counter::Calls, call.direction.counter()] {
+                let place = self.document.place(node, counter);
+                if let Some(place) = place.filter(|&place| self.lends(place)) {
+                    self.borrower.touch(place);
+                }
+            }
+        }
+    }
+
+    pub(super) fn want_more(&mut self, refusal: &Refusal) {
+        let Full::Counter(counter) = refusal.what else { return };
+        let place = self.document.place(refusal.node, counter);
+        if let Some(place) = place.filter(|&place| self.lends(place)) {
+            self.borrower.refused(place);
+        }
+    }
+
+    pub(super) fn lends(&self, place: u32) -> bool {
+        self.document.counters()[place as usize].lending != Lending::Off
+    }
+}
+
+/// Returns the cap that a busy counter asks for: room for the calls of the next second.
+fn want(used: u32, refusals: u32) -> u32 {
+    let root = used.isqrt();
+    let root = root + u32::from(root * root < used);
+    used.saturating_add(1 + root + refusals)
+}

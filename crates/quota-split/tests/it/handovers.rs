@@ -1,0 +1,352 @@
+//! Shares that move between segments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quota_split::handover::{Alarm, CoordinatorInput, Epoch, Member, MemberInput, Timing, Verdict};
+use quota_split::{
+    Call, CallId, Document, Lending, Limits, Method, Node, Part, Partition, SegmentId, Tree,
+};
+
+use crate::cluster::Cluster;
+
+const DELAY: Duration = Duration::from_millis(40);
+const WEIGHTS: [(u32, u32); 3] = [(1, 300), (2, 100), (3, 50)];
+const EVEN: [(u32, u32); 3] = [(1, 1), (2, 1), (3, 1)];
+
+#[test]
+fn every_segment_grows_to_the_documents_share() {
+    let mut cluster = three(&[("T1", 100), ("T2", 500), ("T2.2.1", 20)]);
+    cluster.lead(&WEIGHTS, &[]);
+    assert_eq!(cluster.caps("T1"), [0, 0, 0]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [67, 22, 11]);
+    assert_eq!(cluster.caps("T2"), [334, 111, 55]);
+    assert_eq!(cluster.caps("T2.2.1"), [14, 4, 2]);
+
+    cluster.lead(&WEIGHTS, &[3]);
+    cluster.reached = vec![1, 2];
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1")[..2], [75, 25]);
+    assert!(cluster.alarms.is_empty() && cluster.outranked.is_empty());
+}
+
+#[test]
+fn who_joins_a_full_cluster_gets_its_share_as_calls_end() {
+    let mut cluster = three(&[("T1", 100)]);
+    cluster.lead(&EVEN, &[3]);
+    cluster.run(Duration::from_secs(1));
+    let calls = [cluster.fill(1, "T1"), cluster.fill(2, "T1")];
+    assert_eq!(cluster.caps("T1"), [50, 50, 0]);
+
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!((cluster.caps("T1"), cluster.used("T1")), (vec![34, 33, 0], 100));
+    for (count, (first, second)) in calls[0].iter().zip(&calls[1]).enumerate() {
+        assert!(cluster.hang_up(1, *first) && cluster.hang_up(2, *second));
+        cluster.run(Duration::from_millis(300));
+        assert!(cluster.held("T1") <= 100, "after {count} pairs");
+        if count == 7 {
+            assert_eq!(cluster.caps("T1"), [34, 33, 16], "what is free so far");
+        }
+    }
+    assert_eq!(cluster.caps("T1"), [34, 33, 33]);
+}
+
+#[test]
+fn eager_growth_passes_the_limit_by_what_is_over_used() {
+    let mut cluster = Cluster::with(document(&[("T1", 100)]), &[1, 2, 3], DELAY, true);
+    cluster.lead(&EVEN, &[3]);
+    cluster.run(Duration::from_secs(1));
+    cluster.fill(1, "T1");
+    cluster.fill(2, "T1");
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [34, 33, 33]);
+    assert_eq!(cluster.held("T1"), 133);
+}
+
+#[test]
+fn nothing_grows_before_the_last_promise() {
+    let mut cluster = three(&[("T1", 90)]);
+    cluster.reached = vec![1, 2];
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(20));
+    assert_eq!(cluster.caps("T1"), [0, 0, 0]);
+    cluster.reached = vec![1, 2, 3];
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30]);
+}
+
+#[test]
+fn whatever_message_is_lost_is_made_good() {
+    for lost in 0..9 {
+        let mut cluster = three(&[("T1", 90)]);
+        cluster.lead(&EVEN, &[]);
+        for _ in 0..lost {
+            if let Some(at) = cluster.next_at() {
+                cluster.run(at - cluster.now);
+            }
+        }
+        cluster.lose = 3;
+        cluster.run(Duration::from_secs(5));
+        assert_eq!(cluster.caps("T1"), [30, 30, 30], "after {lost}");
+    }
+}
+
+#[test]
+fn a_lost_report_is_repeated_until_it_is_heard() {
+    let mut cluster = three(&[("T1", 4)]);
+    cluster.lead(&[(1, 1), (2, 1)], &[2]);
+    cluster.run(Duration::from_secs(1));
+    let calls = cluster.fill(1, "T1");
+    cluster.lead(&[(1, 1), (2, 1)], &[]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [2, 0, 0]);
+    cluster.lose = 2;
+    for call in calls {
+        cluster.hang_up(1, call);
+    }
+    cluster.run(Duration::from_secs(5));
+    assert_eq!(cluster.caps("T1"), [2, 2, 0]);
+}
+
+#[test]
+fn a_changed_limit_shrinks_before_it_grows_and_drops_no_call() {
+    let mut cluster = three(&[("T1", 90), ("T2", 10)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    cluster.fill(1, "T1");
+
+    let changed = Arc::new(document(&[("T2", 30), ("T1", 30), ("T3", 6)]));
+    cluster.document = changed.clone();
+    for member in cluster.members.values_mut() {
+        member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
+    }
+    cluster.coordinator.handle_input(cluster.now, CoordinatorInput::Document(changed));
+    cluster.drain();
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [10, 10, 10]);
+    assert_eq!(cluster.used("T1"), 30, "all at segment 1, which had 30");
+    assert_eq!((cluster.caps("T2"), cluster.caps("T3")), (vec![10; 3], vec![2; 3]));
+    assert!(cluster.alarms.is_empty());
+}
+
+#[test]
+fn a_member_with_another_document_is_told_its_shares_in_words() {
+    let mut cluster = three(&[("T1", 90), ("T2", 10)]);
+    let stale = Arc::new(document(&[("T2", 70), ("T1", 9), ("old", 6)]));
+    let stranger = cluster.members.get_mut(&3).unwrap();
+    stranger.handle_input(cluster.now, MemberInput::Document(stale));
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(2));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30]);
+    assert_eq!(cluster.caps("T2"), [4, 3, 3]);
+    assert_eq!(cluster.alarms, [Alarm::DocumentDiffers(SegmentId(3))]);
+}
+
+#[test]
+fn a_new_life_takes_no_grant_of_the_last_one_and_gets_a_round_of_its_own() {
+    let mut cluster = three(&[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let before = cluster.coordinator.stamp().unwrap();
+    cluster.restart(3);
+    cluster.coordinator.handle_input(
+        cluster.now,
+        CoordinatorInput::Lead { epoch: before.epoch, parts: parts(&EVEN) },
+    );
+    cluster.drain();
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30]);
+    assert!(before < cluster.coordinator.stamp().unwrap());
+}
+
+#[test]
+fn a_partner_goes_on_with_the_share_and_the_calls() {
+    let mut cluster = three(&[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let calls = cluster.fill(3, "T1");
+    let state = cluster.members[&3].state();
+    let live: Vec<Call> =
+        calls.iter().filter_map(|call| cluster.members[&3].ledger().call(*call)).collect();
+
+    let mut partner =
+        Member::new(cluster.now, SegmentId(3), Timing::WAN, cluster.document.clone(), None, 9);
+    assert!(partner.take_over(cluster.now, &state, live));
+    cluster.members.insert(3, partner);
+    assert_eq!((cluster.caps("T1"), cluster.used("T1")), (vec![30; 3], 30));
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30], "nothing is divided anew");
+    assert!(cluster.hang_up(3, calls[0]) && !cluster.hang_up(3, calls[0]));
+
+    let other = Arc::new(document(&[("T1", 80)]));
+    let mut stranger = Member::new(cluster.now, SegmentId(3), Timing::WAN, other, None, 9);
+    assert!(!stranger.take_over(cluster.now, &state, []));
+    assert_eq!(stranger.promised(), cluster.members[&3].promised());
+}
+
+#[test]
+fn a_coordinator_that_is_outranked_says_so_and_moves_nothing() {
+    let mut cluster = three(&[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let stale = Epoch { term: 1, ..Epoch::default() };
+    let input = CoordinatorInput::Lead { epoch: stale, parts: parts(&[(1, 9), (2, 1), (3, 1)]) };
+    cluster.coordinator.handle_input(cluster.now, input);
+    cluster.drain();
+    cluster.run(Duration::from_millis(100));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30]);
+    assert_eq!(cluster.outranked, vec![Epoch { term: 2, ..Epoch::default() }; 3]);
+}
+
+#[test]
+fn weights_of_zero_get_equal_parts_and_an_alarm() {
+    let mut cluster = three(&[("T1", 9)]);
+    cluster.lead(&[(1, 0), (2, 0), (3, 0)], &[]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [3, 3, 3]);
+    assert_eq!(cluster.alarms, [Alarm::WeightsZero]);
+}
+
+#[test]
+fn a_cold_segment_gets_a_share_while_it_has_a_weight() {
+    let cold = |weight, third_away: bool| {
+        let mut parts = parts(&WEIGHTS);
+        parts[2].present = !third_away;
+        parts.push(Part { segment: 4, weight, usual: 0, present: true });
+        parts
+    };
+    let mut cluster = Cluster::new(document(&[("T1", 100)]), &[1, 2, 3, 4], DELAY);
+    cluster.lead_parts(cold(0, false));
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [67, 22, 11, 0]);
+    cluster.reached = vec![1, 2, 4];
+    cluster.lead_parts(cold(100, true));
+    cluster.run(Duration::from_secs(1));
+    assert_eq!((cluster.caps("T1")[0], cluster.caps("T1")[1], cluster.caps("T1")[3]), (60, 20, 20));
+    cluster.reached = vec![1, 2, 3, 4];
+    cluster.lead_parts(cold(0, false));
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [67, 22, 11, 0]);
+}
+
+#[test]
+fn frozen_limits_stay_where_they_were_in_an_island() {
+    let mut cluster = three_with(Partition::Frozen, &[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    cluster.lead(&EVEN, &[3]);
+    cluster.reached = vec![1, 2];
+    cluster.run(Duration::from_secs(60));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30]);
+}
+
+#[test]
+fn frozen_limits_of_another_document_grow_only_when_all_are_there() {
+    let mut cluster = three_with(Partition::Frozen, &[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let changed = Arc::new(with(Partition::Frozen, &[("T1", 30)], 2));
+    cluster.document = changed.clone();
+    for id in [1, 2] {
+        let member = cluster.members.get_mut(&id).unwrap();
+        member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
+    }
+    cluster.coordinator.handle_input(cluster.now, CoordinatorInput::Document(changed));
+    cluster.reached = vec![1, 2];
+    cluster.lead(&EVEN, &[3]);
+    cluster.run(Duration::from_secs(5));
+    assert_eq!(cluster.caps("T1"), [10, 10, 30]);
+
+    let changed = Arc::new(with(Partition::Frozen, &[("T1", 120)], 3));
+    for id in [1, 2] {
+        let member = cluster.members.get_mut(&id).unwrap();
+        member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
+    }
+    cluster.coordinator.handle_input(cluster.now, CoordinatorInput::Document(changed));
+    cluster.drain();
+    cluster.run(Duration::from_secs(5));
+    assert_eq!(cluster.caps("T1"), [10, 10, 30], "segment 3 may still hold any part");
+}
+
+#[test]
+fn a_majority_waits_for_the_leases_elsewhere_and_a_minority_closes() {
+    let mut cluster = three_with(Partition::WeightMajority, &[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(30));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30], "the lease is renewed");
+
+    cluster.reached = vec![1, 2];
+    cluster.lead(&EVEN, &[3]);
+    cluster.run(Timing::WAN.majority_wait() - Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [30, 30, 0]);
+    assert_eq!(cluster.lapsed, [3]);
+    cluster.run(Duration::from_secs(2));
+    assert_eq!(cluster.caps("T1"), [45, 45, 0]);
+
+    let mut minority = three_with(Partition::WeightMajority, &[("T1", 90)]);
+    minority.lead(&EVEN, &[]);
+    minority.run(Duration::from_secs(1));
+    minority.reached = vec![3];
+    minority.lead(&EVEN, &[1, 2]);
+    minority.run(Duration::from_secs(1));
+    assert_eq!(minority.caps("T1"), [30, 30, 0]);
+}
+
+#[test]
+fn rates_and_burst_levels_are_divided_as_limits_are() {
+    let limits = Limits {
+        calls: Some(30),
+        burst: [Some(60), None],
+        per_second: Some(50),
+        ..Limits::default()
+    };
+    let tree = Tree::new(vec![Node { name: "T1".into(), limits, ..Node::default() }]).unwrap();
+    let document = Document::new(1, tree, Method::Dhondt);
+    let mut cluster = Cluster::new(document, &[1, 2, 3], DELAY);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let mut levels = Vec::new();
+    for _ in 0..17 {
+        match cluster.call(1, "T1").1 {
+            Verdict::Admitted(admission) => levels.push(admission.level),
+            Verdict::Refused(_) | Verdict::Held => panic!("17 of a second fit"),
+        }
+    }
+    assert_eq!(levels, [[1; 10].as_slice(), &[2; 7]].concat());
+    let Verdict::Refused(refusal) = cluster.call(1, "T1").1 else { panic!("it fits") };
+    assert_eq!((refusal.limit, refusal.share, refusal.used), (50, 17, 17));
+    assert!(!cluster.hang_up(1, CallId(999)));
+}
+
+fn three(limits: &[(&str, u32)]) -> Cluster {
+    Cluster::new(document(limits), &[1, 2, 3], DELAY)
+}
+
+fn three_with(partition: Partition, limits: &[(&str, u32)]) -> Cluster {
+    Cluster::new(with(partition, limits, 1), &[1, 2, 3], DELAY)
+}
+
+fn document(limits: &[(&str, u32)]) -> Document {
+    with(Partition::Full, limits, 1)
+}
+
+fn with(partition: Partition, limits: &[(&str, u32)], version: u64) -> Document {
+    let node = |&(name, calls): &(&str, u32)| Node {
+        name: name.into(),
+        limits: Limits { calls: Some(calls), ..Limits::default() },
+        partition: Some(partition),
+        lending: Some(Lending::Off),
+        ..Node::default()
+    };
+    let tree = Tree::new(limits.iter().map(node).collect()).unwrap();
+    Document::new(version, tree, Method::Dhondt)
+}
+
+fn parts(weights: &[(u32, u32)]) -> Vec<Part> {
+    let part = |&(segment, weight)| Part { segment, weight, usual: weight, present: true };
+    weights.iter().map(part).collect()
+}

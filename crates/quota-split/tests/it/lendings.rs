@@ -1,0 +1,228 @@
+//! Parts that segments lend each other.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use quota_split::handover::Verdict;
+use quota_split::{CallId, Document, Lending, Limits, Method, Node, Partition, Tree};
+
+use crate::cluster::Cluster;
+
+const DELAY: Duration = Duration::from_millis(40);
+const EVEN: [(u32, u32); 3] = [(1, 1), (2, 1), (3, 1)];
+
+#[test]
+fn a_call_waits_while_a_unit_is_borrowed_from_whoever_has_room() {
+    let mut cluster = three(Lending::Hold, 90);
+    cluster.fill(1, "T");
+    assert_eq!(cluster.used("T"), 30);
+    cluster.run(Duration::from_millis(165));
+    assert_eq!(cluster.decided.len(), 1, "the one that found it full has waited");
+    cluster.decided.clear();
+    let (call, verdict) = cluster.call(1, "T");
+    assert_eq!(verdict, Verdict::Held);
+    assert!(cluster.decided.is_empty());
+    cluster.run(Duration::from_millis(165));
+    assert!(cluster.decided.iter().any(|(id, verdict)| *id == call && verdict.is_ok()));
+    assert_eq!((cluster.used("T"), cluster.held("T")), (32, 90));
+}
+
+#[test]
+fn a_unit_from_the_pool_takes_one_round_trip() {
+    let mut cluster = three(Lending::Hold, 90);
+    let calls: Vec<CallId> = (0..2).map(|_| cluster.call(2, "T").0).collect();
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.held("T") < 90, "segment 2 has given back what it does not need");
+    cluster.fill(1, "T");
+    cluster.run(Duration::from_millis(85));
+    assert_eq!(cluster.decided.len(), 1);
+    assert!(cluster.decided[0].1.is_ok());
+    assert!(calls.into_iter().all(|call| cluster.hang_up(2, call)));
+}
+
+#[test]
+fn nobody_waits_when_everything_is_used_up() {
+    let mut cluster = three(Lending::Hold, 9);
+    for segment in 1..4 {
+        while let (_, Verdict::Admitted(_)) = cluster.call(segment, "T") {}
+        cluster.run(Duration::from_millis(400));
+    }
+    assert_eq!((cluster.used("T"), cluster.held("T")), (9, 9));
+    cluster.decided.clear();
+    let (_, verdict) = cluster.call(1, "T");
+    if verdict == Verdict::Held {
+        cluster.run(Duration::from_millis(301));
+        assert!(cluster.decided.iter().all(|(_, verdict)| verdict.is_err()));
+    }
+    let (_, verdict) = cluster.call(1, "T");
+    assert!(matches!(verdict, Verdict::Refused(_)), "the hint is fresh: {verdict:?}");
+}
+
+#[test]
+fn a_waiting_call_that_is_given_up_is_not_counted() {
+    let mut cluster = three(Lending::Hold, 90);
+    cluster.fill(1, "T");
+    let (call, _) = cluster.call(1, "T");
+    assert!(!cluster.hang_up(1, call));
+    cluster.run(Duration::from_secs(1));
+    assert!(cluster.decided.iter().all(|(id, _)| *id != call));
+}
+
+#[test]
+fn who_waits_too_long_is_refused() {
+    let mut cluster = three(Lending::Hold, 90);
+    cluster.fill(1, "T");
+    cluster.reached.clear();
+    let (call, verdict) = cluster.call(1, "T");
+    assert_eq!(verdict, Verdict::Held);
+    cluster.run(Duration::from_millis(301));
+    assert!(cluster.decided.iter().any(|(id, verdict)| *id == call && verdict.is_err()));
+}
+
+#[test]
+fn an_owner_gets_its_part_back_as_the_borrowers_calls_end() {
+    let mut cluster = three(Lending::Hold, 90);
+    let mut borrowed = Vec::new();
+    for _ in 0..80 {
+        let (call, _) = cluster.call(1, "T");
+        borrowed.push(call);
+        cluster.run(Duration::from_millis(400));
+    }
+    assert!(70 <= cluster.used("T"), "{} borrowed", cluster.used("T"));
+    for _ in 0..40 {
+        cluster.call(2, "T");
+        cluster.run(Duration::from_millis(100));
+    }
+    for call in borrowed {
+        cluster.hang_up(1, call);
+        cluster.call(2, "T");
+        cluster.run(Duration::from_millis(500));
+        assert!(cluster.held("T") <= 90);
+    }
+    assert!(30 <= cluster.caps("T")[1], "{:?}", cluster.caps("T"));
+}
+
+#[test]
+fn idle_shares_return_to_where_the_division_has_them() {
+    let mut cluster = three(Lending::Tick, 90);
+    let call = cluster.call(1, "T").0;
+    cluster.run(Duration::from_secs(2));
+    assert_eq!(cluster.caps("T"), [3, 30, 30]);
+    cluster.hang_up(1, call);
+    cluster.run(Duration::from_secs(70));
+    assert_eq!(cluster.caps("T"), [30, 30, 30]);
+}
+
+#[test]
+fn without_waiting_a_refused_call_makes_the_share_grow_for_the_next() {
+    let mut cluster = three(Lending::Tick, 90);
+    cluster.call(2, "T");
+    cluster.run(Duration::from_secs(2));
+    cluster.fill(1, "T");
+    assert_eq!(cluster.caps("T")[0], 30);
+    cluster.run(Duration::from_secs(2));
+    assert!(30 < cluster.caps("T")[0]);
+    assert!(cluster.decided.is_empty(), "nobody waits");
+}
+
+#[test]
+fn small_limits_stay_in_the_pool() {
+    let mut cluster = three(Lending::Hold, 5);
+    assert_eq!(cluster.caps("T"), [0, 0, 0]);
+    let mut calls = Vec::new();
+    for _ in 0..6 {
+        calls.push(cluster.call(3, "T").0);
+        cluster.run(Duration::from_millis(200));
+    }
+    assert_eq!(cluster.used("T"), 5);
+    for call in calls {
+        cluster.hang_up(3, call);
+    }
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(cluster.held("T"), 0);
+    cluster.call(1, "T");
+    cluster.run(Duration::from_millis(200));
+    assert_eq!(cluster.used("T"), 1);
+}
+
+#[test]
+fn nothing_is_lent_unless_asked_for_and_frozen_limits_never() {
+    let mut cluster = three(Lending::Off, 90);
+    cluster.fill(1, "T");
+    cluster.run(Duration::from_secs(5));
+    assert_eq!((cluster.caps("T"), cluster.decided.len()), (vec![30; 3], 0));
+
+    let frozen = Node { partition: Some(Partition::Frozen), ..node(Lending::Hold, 90) };
+    let tree = Tree::new(vec![frozen]).unwrap();
+    assert_eq!(tree.lending(tree.find("T").unwrap()), Lending::Off);
+}
+
+#[test]
+fn refusals_know_what_the_others_use() {
+    let mut cluster = three(Lending::Tick, 90);
+    for _ in 0..7 {
+        cluster.call(2, "T");
+    }
+    cluster.run(Duration::from_secs(3));
+    cluster.fill(1, "T");
+    let (_, Verdict::Refused(refusal)) = cluster.call(1, "T") else { panic!("it fits") };
+    assert_eq!((refusal.limit, refusal.elsewhere), (90, Some(7)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn the_limit_holds_whatever_is_lent_lost_or_divided_anew(
+        hold: bool,
+        limit in 2_u32..20,
+        script in vec((0_u8..10, 1_u32..4, 1_u16..600), 1..80),
+    ) {
+        let lending = if hold { Lending::Hold } else { Lending::Tick };
+        let mut cluster = three(lending, limit);
+        let mut calls: Vec<(u32, CallId)> = Vec::new();
+        for (what, segment, span) in script {
+            match what {
+                0..=4 => {
+                    let (call, _) = cluster.call(segment, "T");
+                    calls.push((segment, call));
+                }
+                5 | 6 if !calls.is_empty() => {
+                    let (segment, call) = calls.swap_remove(usize::from(span) % calls.len());
+                    cluster.hang_up(segment, call);
+                }
+                7 => cluster.lose = segment,
+                8 => cluster.lead(&[(1, 1), (2, segment), (3, 1)], &[]),
+                _ => {}
+            }
+            prop_assert!(cluster.held("T") <= limit);
+            cluster.run(Duration::from_millis(span.into()));
+            prop_assert!(cluster.held("T") <= limit);
+        }
+        for (segment, call) in calls {
+            cluster.hang_up(segment, call);
+        }
+        cluster.run(Duration::from_secs(90));
+        prop_assert_eq!(cluster.used("T"), 0);
+        prop_assert!(cluster.held("T") <= limit);
+    }
+}
+
+/// Three segments of equal weight that have their shares.
+fn three(lending: Lending, limit: u32) -> Cluster {
+    let tree = Tree::new(vec![node(lending, limit)]).unwrap();
+    let mut cluster = Cluster::new(Document::new(1, tree, Method::Dhondt), &[1, 2, 3], DELAY);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_millis(200));
+    cluster
+}
+
+fn node(lending: Lending, limit: u32) -> Node {
+    Node {
+        name: "T".into(),
+        limits: Limits { calls: Some(limit), ..Limits::default() },
+        lending: Some(lending),
+        ..Node::default()
+    }
+}
