@@ -8,6 +8,7 @@ pub mod handover;
 mod ledger;
 mod method;
 mod plan;
+mod policy;
 mod tree;
 mod weights;
 
@@ -17,6 +18,7 @@ pub use document::{Document, Limited};
 pub use ledger::{Admission, Call, CallId, Counter, Direction, Drift, Full, Ledger, Refusal, View};
 pub use method::{Method, split, spread_key};
 pub use plan::{Part, Recipe, Sight};
+pub use policy::{Answer, NumberRule, Policies, Policy, PolicyError, Violation};
 pub use tree::{
     DEPTH_MAX, Kind, Lending, Limits, NODES_MAX, Node, NodeId, Partition, Tree, TreeError,
 };
