@@ -119,7 +119,9 @@ pub(crate) struct Controls {
     pub(crate) accepted_again: Option<Duration>,
     /// How long each accepted hold took.
     pub(crate) hold: Figures,
-    /// SIP messages that came to phones with an open transaction, by kind.
+    /// Calls with an open transaction at the death, and the SIP messages that
+    /// came to their phones, by kind.
+    pub(crate) crossed_calls: u32,
     pub(crate) crossed: BTreeMap<String, u64>,
     /// Those that came to phones of the calls that did nothing; there must be none.
     pub(crate) quiet: BTreeMap<String, u64>,
@@ -127,7 +129,8 @@ pub(crate) struct Controls {
 
 impl Controls {
     pub(crate) fn new(groups: Groups, at: Instant, seen: &Seen) -> Self {
-        let mut controls = Self { calls: groups.tried, ..Self::default() };
+        let (calls, crossed_calls) = (groups.tried, groups.crossed);
+        let mut controls = Self { calls, crossed_calls, ..Self::default() };
         let mut holds = Vec::new();
         for call in 0..groups.tried {
             let (holds_it, ends_it) = groups.sides(call);
@@ -178,6 +181,7 @@ impl Controls {
         let first = self.calls == 0;
         self.calls += other.calls;
         self.obeyed += other.obeyed;
+        self.crossed_calls += other.crossed_calls;
         self.accepted_again = match (first, self.accepted_again.zip(other.accepted_again)) {
             (true, _) => other.accepted_again,
             (false, both) => both.map(|(one, other)| one.max(other)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use testkit::{Entry, Event, What};
+use testkit::{Entry, Event, PhoneId, What};
 
 use crate::survive::args::{Args, How, Role};
 use crate::survive::controls::{Controls, Group, Groups};
@@ -69,7 +69,7 @@ impl Outage {
         Self {
             calls,
             kept: u32::try_from(seen.kept.len()).unwrap_or(u32::MAX).saturating_add(obeyed),
-            first_reinvite: first_reinvites(at, &seen.entries),
+            first_reinvite: first_reinvites(at, &seen.entries, quiet),
             gap,
             lost_beyond_gap: lost_beyond_gap.saturating_sub(own_drops),
             lost: lost.saturating_sub(own_drops),
@@ -182,12 +182,12 @@ impl NewCalls {
     }
 }
 
-/// Of each call, when its first re-INVITE came to either phone.
-fn first_reinvites(at: Instant, entries: &[Entry]) -> Figures {
+/// Of each call that counts, when its first re-INVITE came to either phone.
+fn first_reinvites(at: Instant, entries: &[Entry], counts: impl Fn(PhoneId) -> bool) -> Figures {
     let mut first = BTreeMap::new();
     for entry in entries {
         if let What::Event(Event::Reinvite { .. }) = entry.what
-            && let Some(call) = entry.phone.and_then(call_of)
+            && let Some(call) = entry.phone.filter(|phone| counts(*phone)).and_then(call_of)
         {
             first.entry(call).or_insert(entry.at);
         }

@@ -191,10 +191,18 @@ impl Report {
             }
             if let Some(controls) = &pooled.controls {
                 let _ = writeln!(text, "        {name}: {}", controls.line());
-                let _ =
-                    writeln!(text, "        amid a transaction came: {}", kinds(&controls.crossed));
-                let _ =
-                    writeln!(text, "        to calls that only talked: {}", kinds(&controls.quiet));
+                let (crossed, came) = (controls.crossed_calls, kinds(&controls.crossed));
+                let _ = writeln!(
+                    text,
+                    "        to {crossed} calls that were just being held, and resumed later, came: {came}\n\
+                     \x20       (without a death: {} INVITE, ACK, 100 and 200 each)",
+                    2 * crossed
+                );
+                let _ = writeln!(
+                    text,
+                    "        to calls that only talked came: {}",
+                    kinds(&controls.quiet)
+                );
             }
             for fault in pooled.faults.iter().take(20) {
                 let _ = writeln!(text, "        {fault}");
