@@ -151,15 +151,19 @@ impl Ownership {
             Input::Map { from, map } => self.learn(now, from, &map),
             Input::Vote { from, vote } => self.count(from, vote),
             Input::Synced { peer, slots } => self.name_standby(Some(peer), slots),
-            Input::Unsynced { peer } => {
+            Input::Unsynced { peer, slots } => {
                 if self.standby == Some(peer) {
-                    self.name_standby(None, SlotSet::ALL);
+                    self.name_standby(None, slots);
                 }
             }
             Input::HandOver { from, slots, epoch } => {
                 if self.config.b2bs.contains_key(&from) {
-                    self.offered.retain(|(other, _), _| *other != from);
-                    self.offered.insert((from, epoch), slots);
+                    for offered in self.offered.values_mut() {
+                        *offered = offered.without(slots);
+                    }
+                    self.offered.retain(|_, offered| !offered.is_empty());
+                    let offered = self.offered.entry((from, epoch)).or_default();
+                    *offered = offered.union(slots);
                     self.retry_at.remove(&Some(from));
                 }
             }

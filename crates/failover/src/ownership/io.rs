@@ -42,10 +42,12 @@ pub enum Input {
         /// The slots.
         slots: SlotSet,
     },
-    /// The standby no longer holds everything.
+    /// The standby no longer holds everything of these slots.
     Unsynced {
         /// The standby.
         peer: NodeId,
+        /// The slots.
+        slots: SlotSet,
     },
     /// Another b2b gives slots to this one, and has sent all of their records.
     HandOver {

@@ -494,7 +494,7 @@ impl World {
             }
             Item::LinkDown(peer) => {
                 self.input(id, Input::LinkDown(peer));
-                self.input(id, Input::Unsynced { peer });
+                self.input(id, Input::Unsynced { peer, slots: SlotSet::ALL });
             }
             Item::Synced(peer, slots) => self.input(id, Input::Synced { peer, slots }),
             Item::HandOver(from, slots, epoch) => {
