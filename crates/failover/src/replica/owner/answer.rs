@@ -42,6 +42,7 @@ impl<T> Replicator<T> {
 
     /// Takes in which slots the standby will not have.
     fn refused(&mut self, from: NodeId, ack: &Ack) {
+        let mut unsynced = Vec::new();
         for &Refused { slot, item, refusal } in &ack.refused {
             let copied = &mut self.slots[usize::from(slot.0)];
             let is_over = copied.progress == Progress::None || item < copied.begun;
@@ -52,12 +53,11 @@ impl<T> Replicator<T> {
             copied.progress = Progress::None;
             self.counters.refused += 1;
             self.outputs.push_back(Output::Refused { peer: from, slot, refusal });
-            if was_synced {
-                self.outputs.push_back(Output::Unsynced { peer: from, slots: vec![slot] });
-            }
+            unsynced.extend(was_synced.then_some(slot));
             self.forget(slot);
             self.unprotect(slot);
         }
+        self.unsynced(from, unsynced);
     }
 
     /// Compares what the standby says that it holds with what it must.
@@ -92,8 +92,6 @@ impl<T> Replicator<T> {
             self.outputs.push_back(Output::Synced { peer: from, slots: synced });
         }
         unsynced.iter().for_each(|&slot| self.unprotect(slot));
-        if !unsynced.is_empty() {
-            self.outputs.push_back(Output::Unsynced { peer: from, slots: unsynced });
-        }
+        self.unsynced(from, unsynced);
     }
 }
