@@ -11,4 +11,5 @@ mod phone;
 mod script;
 mod storage;
 mod survival;
+mod takeover;
 mod world;

@@ -1,0 +1,246 @@
+//! The b2b dies: scenarios of call survival by their number. The standby goes on with what it held
+//! when the last message left.
+
+use std::time::Duration;
+
+use b2bua::Cause;
+
+use crate::phone::Text;
+use crate::script;
+use crate::world::World;
+
+#[test]
+fn t12_the_next_owner_uses_higher_cseqs_than_any_that_were_not_stored() {
+    let mut world = talking();
+    for _ in 0..9 {
+        world.steps(&["alice says INFO", "bob answers 200"]);
+    }
+    let before = asked(&world, "bob").cseq();
+    world.take_over();
+    world.step("alice holds");
+    assert!(before < asked(&world, "bob").cseq());
+    world.steps(&["bob turns recvonly", "bob answers 200 with sdp", "alice acks"]);
+    assert_eq!(last(&world, "alice").direction(), "recvonly");
+}
+
+#[test]
+fn t13_tags_are_right_in_both_directions() {
+    let mut world = talking();
+    world.take_over();
+    world.steps(&["alice holds", "bob turns recvonly", "bob answers 200 with sdp", "alice acks"]);
+    world.steps(&["bob holds", "alice turns inactive", "alice answers 200 with sdp", "bob acks"]);
+    assert_eq!(last(&world, "bob").status(), 200);
+    world.steps(&["bob says BYE", "alice answers 200"]);
+    assert_eq!(world.details[0].cause, Cause::Callee);
+}
+
+#[test]
+fn t24_a_ringing_call_is_answered_at_the_next_owner() {
+    let mut world = ringing();
+    world.take_over();
+    world.step("bob answers 200 with sdp");
+    assert_eq!(last(&world, "alice").status(), 200);
+    world.step("alice acks");
+    world.advance(Duration::from_secs(60));
+    assert!(world.details.is_empty() && world.b2b.figures().calls == 1);
+    assert_eq!(world.invites("bob"), 1, "it rings once");
+}
+
+#[test]
+fn t24_a_ringing_call_can_be_cancelled_at_the_next_owner() {
+    let mut world = ringing();
+    world.take_over();
+    world.step("alice cancels");
+    assert_eq!(last(&world, "alice").status(), 487);
+    // A provisional answer lets the CANCEL out (RFC 3261 §9.1): the phone repeats it for the copy
+    // of its INVITE.
+    world.step("bob answers 180");
+    assert!(world.phone("bob").todo.iter().any(|asked| asked.method() == "CANCEL"));
+    world.steps(&["bob answers cancel", "bob answers 487", "alice acks"]);
+    world.advance(Duration::from_secs(70));
+    assert_eq!(world.b2b.figures().tombstones, 0);
+}
+
+#[test]
+fn t26_a_2xx_that_nobody_acknowledged_is_sent_again_by_the_next_owner() {
+    let mut world = ringing();
+    world.step("bob answers 200 with sdp");
+    let acks = world.phone("bob").acks.len();
+    world.take_over();
+    world.log.clear();
+    world.advance(Duration::from_millis(10));
+    assert_eq!(world.log.len(), 1, "{:?}", world.log);
+    assert!(world.log[0].starts_with("  alice < 200 INVITE") && world.log[0].ends_with("again"));
+    // The old owner may not have had the time to acknowledge: the phone's copy gets its ACK.
+    world.step("bob repeats");
+    assert_eq!(world.phone("bob").acks.len(), acks + 1);
+    world.step("alice acks");
+    world.advance(Duration::from_secs(60));
+    assert!(world.details.is_empty(), "no BYE at 32 s");
+}
+
+#[test]
+fn t30_after_a_takeover_a_bye_from_either_side_reaches_the_other_once() {
+    for (one, other) in [("alice", "bob"), ("bob", "alice")] {
+        let mut world = talking();
+        world.take_over();
+        world.step(&format!("{one} says BYE"));
+        assert_eq!(asked(&world, other).method(), "BYE");
+        world.step(&format!("{other} answers 200"));
+        world.advance(Duration::from_secs(120));
+        let byes = world.phone(other).inbox.iter().filter(|m| m.method() == "BYE").count();
+        assert_eq!((byes, world.details.len()), (1, 1));
+    }
+}
+
+#[test]
+fn t34_the_longest_time_of_a_call_ends_it_once_at_the_next_owner() {
+    let mut world = talking();
+    world.advance(Duration::from_secs(12 * 3600 - 10));
+    world.take_over();
+    world.advance(Duration::from_secs(9));
+    assert!(world.details.is_empty());
+    world.advance(Duration::from_secs(2));
+    assert_eq!(world.details[0].cause, Cause::TooLong);
+    for name in ["alice", "bob"] {
+        assert_eq!(asked(&world, name).method(), "BYE");
+        world.step(&format!("{name} answers 200"));
+    }
+}
+
+#[test]
+fn t35_after_the_end_no_invite_is_sent_by_any_owner() {
+    let mut world = talking();
+    world.steps(&["g31 dies", "alice says BYE"]);
+    let before = (world.invites("alice"), world.invites("bob"));
+    world.take_over();
+    world.advance(Duration::from_secs(120));
+    assert_eq!((world.invites("alice"), world.invites("bob")), before);
+}
+
+#[test]
+fn t36_a_call_that_ended_does_not_return_and_its_byes_are_answered() {
+    let mut world = talking();
+    world.steps(&["alice says BYE", "bob answers 200"]);
+    world.take_over();
+    assert_eq!(world.b2b.figures().calls, 0);
+    let bye = world.phone("alice").last.clone().unwrap();
+    let from = world.phone("alice").addr;
+    world.phone_mut("alice").inbox.clear();
+    world.send(from, &bye);
+    assert_eq!(last(&world, "alice").status(), 200, "the copy of a BYE whose 200 was lost");
+    world.advance(Duration::from_secs(120));
+    assert_eq!(world.details.len(), 1, "I6: one detail record");
+}
+
+#[test]
+fn t38_a_second_death_in_recovery_leaves_one_owner_and_the_call_talks() {
+    let mut world = talking();
+    world.step("g31 dies");
+    world.take_over();
+    world.take_over();
+    world.steps(&["alice answers 200 with sdp", "bob answers 200 with sdp"]);
+    world.take_over();
+    world.advance(Duration::from_secs(60));
+    let record = world.b2b.records().next().unwrap();
+    assert!(!record.is_stale(0) && !record.is_stale(1), "{record:?}");
+    assert!(world.details.is_empty());
+}
+
+#[test]
+fn a_gateway_that_died_unheard_by_the_old_owner_is_left_by_the_next_one() {
+    let mut world = talking();
+    let dead = world.b2b.records().next().unwrap().holder.unwrap();
+    world.gateways.get_mut(&dead.gateway).unwrap().alive = false;
+    world.deaths.push((dead.gateway, dead.boot));
+    world.take_over();
+    for name in ["alice", "bob"] {
+        assert_eq!(asked(&world, name).method(), "INVITE");
+        world.step(&format!("{name} answers 200 with sdp"));
+    }
+    let record = world.b2b.records().next().unwrap();
+    assert!(record.holder.is_some_and(|holder| holder.gateway != dead.gateway));
+}
+
+/// I13: who takes over signalling leaves the media where it is: nothing is closed, and what is open
+/// is told the new epoch with the same ports.
+#[test]
+fn i13_a_takeover_of_signalling_does_not_touch_the_media() {
+    let mut world = talking();
+    let before = world.gateways.values().map(|gateway| gateway.open.clone()).collect::<Vec<_>>();
+    world.log.clear();
+    world.take_over();
+    world.advance(Duration::from_secs(60));
+
+    assert!(world.log.iter().all(|line| !line.contains("close")), "{:?}", world.log);
+    let after = world.gateways.values().map(|gateway| gateway.open.clone());
+    for (before, after) in before.into_iter().zip(after) {
+        assert_eq!(before.len(), after.len());
+        for (id, call) in before {
+            let ports = |call: &b2bua::MediaCall| {
+                [0, 1].map(|leg: usize| (call.legs[leg].port, call.legs[leg].remote))
+            };
+            assert_eq!(ports(&call), ports(&after[&id]));
+            assert!(call.epoch < after[&id].epoch);
+        }
+    }
+}
+
+/// I4: one emitter per call and epoch. An owner that has lost its slots says nothing more, whatever
+/// was under way.
+#[test]
+fn i4_who_has_lost_a_slot_sends_nothing_more_in_any_state_of_a_call() {
+    let moments: [&[&str]; 5] = [
+        &["alice calls bob"],
+        &["alice calls bob", "bob answers 180", "bob answers 200 with sdp"],
+        &["alice calls bob", "bob answers 200 with sdp", "alice acks", "g31 dies"],
+        &["alice calls bob", "bob answers 200 with sdp", "alice acks", "alice holds"],
+        &["alice calls bob", "bob answers 200 with sdp", "alice acks", "alice says BYE"],
+    ];
+    for steps in moments {
+        let mut world = ready();
+        world.steps(steps);
+        world.log.clear();
+        let slots = (0..=255).map(b2bua::Slot).collect();
+        let details = world.details.len();
+        world.input(b2bua::Input::Lost { slots });
+        world.advance(Duration::from_secs(200));
+        assert!(world.log.is_empty(), "{steps:?}: {:?}", world.log);
+        assert_eq!(world.details.len(), details, "{steps:?}");
+    }
+}
+
+fn ready() -> World {
+    let mut world = World::new(script::config());
+    world.observer.lenient = true;
+    world.steps(&[
+        "gateway 31",
+        "gateway 32",
+        "phone alice 192.0.2.1:5060",
+        "phone bob 192.0.2.2:5060",
+        "bob registers",
+    ]);
+    world
+}
+
+fn ringing() -> World {
+    let mut world = ready();
+    world.steps(&["alice calls bob", "bob answers 180"]);
+    world
+}
+
+fn talking() -> World {
+    let mut world = ready();
+    world.steps(&["alice calls bob", "bob answers 200 with sdp", "alice acks"]);
+    // What is stored without haste is stored.
+    world.advance(Duration::from_millis(60));
+    world
+}
+
+fn asked(world: &World, name: &str) -> Text {
+    world.phone(name).asked.clone().unwrap()
+}
+
+fn last(world: &World, name: &str) -> Text {
+    world.phone(name).inbox.last().cloned().unwrap()
+}
