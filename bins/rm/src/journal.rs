@@ -23,12 +23,17 @@ pub(crate) fn event(event: &Event) {
     }
 }
 
+/// The call detail record: one line at info for each call, times in milliseconds since 1970.
 pub(crate) fn detail(detail: &Detail) {
     let talked = detail.answered_at.map_or(0, |at| detail.ended_at.0.saturating_sub(at.0));
-    debug!(
+    info!(
         call = %detail.call,
+        call_id = %text(&detail.call_id),
         from = %text(&detail.from),
         to = %text(&detail.to),
+        started_at = detail.started_at.0,
+        answered_at = detail.answered_at.map(|at| at.0),
+        ended_at = detail.ended_at.0,
         talked_ms = talked,
         cause = ?detail.cause,
         moves = detail.moves,
