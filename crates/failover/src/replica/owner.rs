@@ -50,8 +50,7 @@ pub enum Output<T> {
         /// In ascending order.
         slots: Vec<Slot>,
     },
-    /// The standby no longer has a whole copy of these slots, or no longer follows their changes. What it
-    /// still has, if anything, follows as [`Synced`](Self::Synced).
+    /// The standby no longer has a whole copy of these slots, or no longer follows their changes.
     Unsynced {
         /// The standby.
         peer: NodeId,
@@ -454,19 +453,10 @@ impl<T> Replicator<T> {
         self.unsynced(id, unsynced);
     }
 
-    /// Says that `slots` have no whole copy any more, and which of the same standby still do.
+    /// Says that `slots` have no whole copy any more.
     fn unsynced(&mut self, peer: NodeId, slots: Vec<Slot>) {
-        if slots.is_empty() {
-            return;
-        }
-        self.outputs.push_back(Output::Unsynced { peer, slots });
-        let still = (0..=u8::MAX).map(Slot).filter(|slot| {
-            let copied = self.slots[usize::from(slot.0)];
-            copied.standby == Some(peer) && copied.progress == Progress::Done
-        });
-        let still: Vec<Slot> = still.collect();
-        if !still.is_empty() {
-            self.outputs.push_back(Output::Synced { peer, slots: still });
+        if !slots.is_empty() {
+            self.outputs.push_back(Output::Unsynced { peer, slots });
         }
     }
 

@@ -37,7 +37,9 @@ pub enum ReplicaOutput {
     HandOver {
         /// The owner.
         from: NodeId,
-        /// The slots of which a whole copy is here, in ascending order.
+        /// Its epoch of them.
+        epoch: Epoch,
+        /// The slots of which a whole copy is here.
         slots: Vec<Slot>,
     },
 }
@@ -224,12 +226,21 @@ impl Replica {
                     self.drop_slot(slot);
                 }
             }
-            Item::HandOver { mut slots } => {
-                slots.retain(|slot| {
+            Item::HandOver { slots } => {
+                let mut offers: BTreeMap<Epoch, Vec<Slot>> = BTreeMap::new();
+                for slot in slots {
                     let copy = &self.slots[usize::from(slot.0)];
-                    copy.from == Some(source) && copy.whole
+                    if copy.from == Some(source) && copy.whole {
+                        offers.entry(copy.epoch).or_default().push(slot);
+                    }
+                }
+                let offers = offers.into_iter();
+                let offers = offers.map(|(epoch, slots)| ReplicaOutput::HandOver {
+                    from: source.0,
+                    epoch,
+                    slots,
                 });
-                self.outputs.push_back(ReplicaOutput::HandOver { from: source.0, slots });
+                self.outputs.extend(offers);
             }
         }
     }
