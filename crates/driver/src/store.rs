@@ -221,14 +221,14 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Writes what is pending, unless the disk fails.
+    /// Writes what is pending, unless the disk fails or takes longer than two seconds.
     fn drop(&mut self) {
-        if let Kind::Disk { pending, thread } = &mut self.0 {
-            pending.close();
-            if let Some(thread) = thread.take() {
-                // A thread that panicked has said so.
-                let _ = thread.join();
-            }
+        if let Kind::Disk { pending, thread } = &mut self.0
+            && let Some(thread) = thread.take()
+            && pending.close()
+        {
+            // A thread that panicked has said so.
+            let _ = thread.join();
         }
     }
 }

@@ -101,9 +101,14 @@ impl Disk {
             pending.failed(Changes::new(), trouble);
         }
         let of_thread = pending.clone();
-        let started = std::thread::Builder::new()
-            .name("store".into())
-            .spawn(move || self.write_all(&of_thread));
+        let started = std::thread::Builder::new().name("store".into()).spawn(move || {
+            if guarded(|| self.write_all(&of_thread)).is_none() {
+                of_thread.failed(Changes::new(), Trouble::Damaged);
+            }
+            // The file is free again when the store says that it is closed.
+            guarded(|| drop(self));
+            of_thread.end();
+        });
         let thread = match started {
             Ok(thread) => Some(thread),
             Err(reason) => {

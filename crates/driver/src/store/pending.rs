@@ -25,6 +25,8 @@ struct Inner {
     len: usize,
     since: Option<Instant>,
     closing: bool,
+    /// The disk's thread has ended.
+    ended: bool,
     health: Health,
 }
 
@@ -49,10 +51,22 @@ impl Pending {
         Health { pending: inner.changes.len(), ..inner.health }
     }
 
-    /// Ends the disk's thread once everything is written.
-    pub(super) fn close(&self) {
-        self.inner.lock().closing = true;
-        self.woken.notify_one();
+    /// Ends the disk's thread once everything is written; returns whether it has, in time.
+    pub(super) fn close(&self) -> bool {
+        let mut inner = self.inner.lock();
+        inner.closing = true;
+        self.woken.notify_all();
+        let until = clock() + CLOSING_MAX;
+        while !inner.ended && clock() < until {
+            self.woken.wait_until(&mut inner, until);
+        }
+        inner.ended
+    }
+
+    /// The disk's thread says that it ends.
+    pub(super) fn end(&self) {
+        self.inner.lock().ended = true;
+        self.woken.notify_all();
     }
 
     /// Waits for changes and then for others to join them; `None` when there will be no more.
@@ -85,9 +99,10 @@ impl Pending {
 
     /// The disk did not take `changes`: they wait for the next time, unless there are later ones.
     pub(super) fn failed(&self, changes: Changes, trouble: Trouble) {
+        let len = changes.iter().map(|(key, value)| weight(key, value.as_ref())).sum();
         let mut inner = self.inner.lock();
         inner.health.trouble = Some(trouble);
-        inner.add_older(changes);
+        inner.put_below(changes, len);
     }
 
     /// Waits before the next try; returns false when there will be none.
@@ -110,11 +125,12 @@ impl Inner {
         }
     }
 
-    fn add_older(&mut self, changes: Changes) {
-        for (key, value) in changes {
-            if !self.changes.contains_key(&key) {
-                self.add(key, value);
-            }
+    /// Puts older changes below the newer ones, of which there are few.
+    fn put_below(&mut self, older: Changes, len: usize) {
+        let newer = std::mem::replace(&mut self.changes, older);
+        self.len = len;
+        for (key, value) in newer {
+            self.add(key, value);
         }
         if !self.changes.is_empty() {
             self.since.get_or_insert_with(clock);
@@ -132,3 +148,5 @@ const ENTRY_LEN: usize = 128;
 const LEN_MAX: usize = 256 << 20;
 /// How long a disk that failed is left alone.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a disk may take for the last changes; one that hangs must not keep the process.
+const CLOSING_MAX: Duration = Duration::from_secs(2);

@@ -70,6 +70,24 @@ fn a_full_disk_stops_nothing_and_is_written_once_it_has_room() {
 }
 
 #[test]
+fn changes_that_failed_are_written_below_later_ones() {
+    let place = Place::new();
+    let (mut store, _) = place.open();
+    place.fail(libc::ENOSPC);
+    put(&mut store, "a", "old");
+    put(&mut store, "b", "old");
+    until(|| store.health().trouble == Some(Trouble::Full));
+    store.put(clock(), Bytes::from_static(b"a"), None);
+    put(&mut store, "b", "new");
+    assert_eq!(store.health().pending, 2);
+    place.fail(0);
+    until(|| store.health().trouble.is_none());
+    drop(store);
+    let (_store, loaded) = place.open();
+    assert_eq!(loaded, values(&[("b", "new")]));
+}
+
+#[test]
 fn a_read_only_disk_gives_what_it_has() {
     let place = Place::new();
     let (mut store, _) = place.open();
