@@ -358,6 +358,29 @@ fn a_standby_that_takes_nothing_in_fills_no_memory() {
 }
 
 #[test]
+fn a_slot_whose_standby_changes_leaves_the_old_one_and_is_copied_to_the_new() {
+    let mut run = Run::synced();
+    let other = NodeId(3);
+    run.put(1, "ringing", Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    run.owner.standby(run.now, &[SLOT], Some(other), Epoch(5));
+    assert_eq!(run.passed(), ["180"], "no standby is there to wait for");
+    run.exchange();
+    assert_eq!(run.standby.held(SLOT), Held::Nothing);
+    assert_eq!(run.standby.held(Slot(8)), Held::Whole);
+
+    run.owner.peer_up(run.now, other);
+    run.settle();
+    run.owner.flush(run.now);
+    let Some(Output::Copy { peer, batch }) = run.owner.poll_output() else { panic!("no copy") };
+    let mut standby = Replica::new([KIND]);
+    let ack = standby.copy(OWNER, batch).expect("a fresh batch");
+    run.owner.ack(run.now, peer, &ack);
+    assert_eq!((peer, standby.held(SLOT)), (other, Held::Whole));
+    assert!(run.owner.is_protected(SLOT) && run.owner.is_protected(Slot(8)));
+}
+
+#[test]
 fn a_slot_that_is_lost_sends_nothing_more() {
     let mut run = Run::synced();
     run.put(1, "ringing", Barrier::Yes);
