@@ -43,7 +43,7 @@ impl Call {
         let Some(body) = message::sdp_of(invite) else {
             return self.refuse_new(core, leg, key, flow, invite, 415);
         };
-        if !body.is_empty() && sdp::audio(body).is_none() {
+        if !body.is_empty() && (sdp::audio(body).is_none() || !self.can_reach(body)) {
             return self.refuse_new(core, leg, key, flow, invite, 488);
         }
         let party = &mut self.record.legs[leg];

@@ -95,6 +95,16 @@ impl Call {
         }
     }
 
+    /// Returns whether the holder can reach the media address that an SDP names: a gateway has
+    /// addresses of one family.
+    pub(super) fn can_reach(&self, sdp: &[u8]) -> bool {
+        let rtp = sdp::audio(sdp).and_then(|audio| audio.rtp);
+        match (self.record.holder, rtp) {
+            (Some(holder), Some(rtp)) => holder.address.is_ipv4() == rtp.is_ipv4(),
+            (None, _) | (_, None) => true,
+        }
+    }
+
     /// A phone whose SDP names another address than it signals from may send from a third.
     fn is_behind_nat(&self, leg: usize, audio: Option<&Audio>) -> bool {
         let signals_from = self.record.legs[leg].flow.remote.ip();

@@ -68,6 +68,10 @@ impl Call {
         if self.record.standby.is_none() || self.foreign {
             self.ask_later(core);
         }
+        if self.record.phase == Phase::Placing && !self.can_reach(&self.record.legs[0].offer_in) {
+            core.counters.refused += 1;
+            return self.end(core, Cause::Refused(488), 488);
+        }
         if self.record.phase == Phase::Placing {
             self.record.phase = Phase::Calling;
             // The gateway hears of the call before any phone does.

@@ -118,6 +118,27 @@ fn a_body_that_is_no_sdp_is_415_and_one_without_audio_488() {
 }
 
 #[test]
+fn media_of_a_family_that_no_gateway_has_is_488() {
+    let mut world = talking();
+    let six = |text: String| {
+        let text = text.replace("c=IN IP4 192.0.2.1", "c=IN IP6 2001:db8::1");
+        let body = text.split_once("\r\n\r\n").unwrap().1.len();
+        let (before, after) = text.split_once("Content-Length: ").unwrap();
+        let (_, rest) = after.split_once("\r\n").unwrap();
+        format!("{before}Content-Length: {body}\r\n{rest}")
+    };
+    let reinvite = six(world.phone_mut("alice").invite(true, true));
+    assert_eq!(world.ask("alice", &reinvite).status(), 488);
+    assert!(world.details.is_empty(), "the call goes on as it was");
+
+    let mut world = self::world();
+    let invite = six(world.phone_mut("alice").call("bob", true));
+    assert_eq!(world.ask("alice", &invite).status(), 488);
+    assert_eq!(world.invites("bob"), 0);
+    assert!(world.gateways.values().all(|gateway| gateway.taken.is_empty()));
+}
+
+#[test]
 fn an_address_of_another_kind_is_416() {
     let mut world = world();
     let invite = world.phone_mut("alice").call("bob", true);
