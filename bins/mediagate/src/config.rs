@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use driver::http::Token;
 use driver::{LinksConfig, LogConfig, NodeId, RunConfig};
 use media::Network;
 
@@ -24,6 +25,8 @@ pub struct Config {
     pub plaintext: bool,
     /// Where `/healthz` and `/metrics` are served.
     pub http: Option<SocketAddr>,
+    /// What who gives orders over HTTP must know.
+    pub token: Option<Token>,
     /// What is logged.
     pub log: LogConfig,
     /// Where hearers ask for beats, and whence those come.
@@ -65,6 +68,7 @@ impl Config {
             links: Some(SocketAddr::new(address, links)),
             plaintext: address.is_loopback(),
             http: None,
+            token: None,
             log: LogConfig::default(),
             beat: SocketAddr::new(address, beat),
             hearers: private_networks(),
@@ -91,7 +95,7 @@ impl Config {
                 plaintext: self.plaintext,
             },
             http: self.http,
-            token: None,
+            token: self.token.clone(),
             numbers: None,
             realtime: self.realtime,
         }

@@ -9,6 +9,7 @@ fn main() -> ExitCode {
         version: env!("CARGO_PKG_VERSION"),
         serve: mediagate::serve,
         check: mediagate::check,
+        drain: mediagate::drain,
     };
     program.main()
 }

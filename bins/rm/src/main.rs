@@ -9,6 +9,7 @@ fn main() -> ExitCode {
         version: env!("CARGO_PKG_VERSION"),
         serve: rm::serve,
         check: rm::check,
+        drain: rm::drain,
     };
     program.main()
 }

@@ -20,6 +20,8 @@ pub struct Program<E> {
     pub serve: fn(&Path) -> Result<(), E>,
     /// `check FILE`: says everything that is wrong in the file.
     pub check: fn(&Path) -> Result<(), E>,
+    /// `drain FILE`: lets the process that the file describes give its work away.
+    pub drain: fn(&Path) -> Result<(), E>,
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
@@ -28,7 +30,8 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
     pub fn main(&self) -> ExitCode {
         let mut arguments = self.command().get_matches();
         let done = match arguments.remove_subcommand() {
-            Some((_, mut check)) => (self.check)(&file(&mut check)),
+            Some((name, mut command)) if name == DRAIN => (self.drain)(&file(&mut command)),
+            Some((_, mut command)) => (self.check)(&file(&mut command)),
             None => (self.serve)(&file(&mut arguments)),
         };
         let Err(error) = done else { return ExitCode::SUCCESS };
@@ -46,6 +49,9 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
         let check = Command::new("check")
             .about("Says everything that is wrong in a configuration file, and does nothing else")
             .arg(file.clone());
+        let drain = Command::new(DRAIN)
+            .about("Tells the process that runs with this configuration file to drain and to end")
+            .arg(file.clone());
         Command::new(self.name)
             .about(self.about)
             .version(self.version)
@@ -53,6 +59,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
             .subcommand_negates_reqs(true)
             .arg(file.long("config"))
             .subcommand(check)
+            .subcommand(drain)
     }
 }
 
@@ -72,6 +79,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 }
 
 const FILE: &str = "file";
+const DRAIN: &str = "drain";
 
 #[cfg(test)]
 mod tests {
@@ -84,6 +92,7 @@ mod tests {
         version: "1",
         serve: |_| Ok(()),
         check: |_| Ok(()),
+        drain: |_| Ok(()),
     };
 
     #[test]
@@ -95,6 +104,7 @@ mod tests {
 
         PROGRAM.command().debug_assert();
         assert!(asks(&["--config", "a.toml"]) && asks(&["check", "a.toml"]));
+        assert!(asks(&["drain", "a.toml"]));
         assert!(!asks(&[]) && !asks(&["check"]) && !asks(&["a.toml"]));
         assert!(!asks(&["--config", "a.toml", "check", "b.toml"]));
     }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use driver::config::{Faults, Table, is_one_host, read};
+use driver::http::Token;
 use driver::{LogConfig, NodeId};
 use media::BLOCK_PORTS;
 
@@ -52,6 +53,7 @@ fn read_links(links: &Table<'_>, config: &mut Config) {
 }
 
 fn read_http(http: &Table<'_>, config: &mut Config) {
+    config.token = Token::of(http);
     config.http = http.key("listen").own_addr();
     if config.http.is_some() && config.http == config.links {
         http.key("listen").fault("is also where links are listened for: use another port");

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::config::Table;
+
 /// The shortest token, in bytes.
 pub const TOKEN_MIN: usize = 16;
 
@@ -54,6 +56,15 @@ impl Token {
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
         Self::new(text.trim()).ok_or_else(|| TokenError::Word(path.to_owned()))
+    }
+
+    /// Reads the token of the file that the key `token` of a table names, if it is there; what is wrong
+    /// with it is a fault.
+    pub fn of(table: &Table<'_>) -> Option<Self> {
+        let file = table.key("token").string()?;
+        Self::read(Path::new(&file))
+            .map_err(|error| table.key("token").fault(format!("is of no use: {error}")))
+            .ok()
     }
 
     /// Returns a token if `word` can be one.
