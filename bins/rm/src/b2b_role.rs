@@ -1,25 +1,34 @@
 //! The b2b role: the call machine, the mediagates it uses and what it believes about them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
-use b2bua::{B2b, Input, MediaCommand, NotPlaced, Output as Asked};
+use b2bua::frame::{SipIn, SipOut};
+use b2bua::{B2b, Detail, Input, MediaCommand, NotPlaced, Wanted};
 use driver::{Class, Output};
 use failover::controller::Introduce;
+use failover::ownership::Ownership;
+use failover::replica::{Replica, Replicator};
 use failover::verdicts::{self, Verdicts};
-use failover::{Boot, NodeId};
+use failover::{Boot, CallId, NodeId, SlotSet};
 use tracing::{debug, warn};
 
+use self::copies::Exit;
 use crate::beats::Beats;
-use crate::frames::send;
+use crate::frames::{self, send};
 use crate::journal;
+use crate::kept::Kept;
 use crate::mediagates::{Mediagates, Told};
+
+mod copies;
 
 /// What this role asks of the rest of the process.
 #[derive(Debug)]
 pub(crate) enum Wish {
     /// Hand a SIP message to its gate.
-    Sip(b2bua::frame::SipOut),
+    Sip(SipOut),
+    /// Hand a message of a slot that is not ours to its owner.
+    PassOn(SipIn),
     /// Tell the controller of this process.
     Introduce(Introduce),
     /// Tell the controller of this process.
@@ -29,19 +38,57 @@ pub(crate) enum Wish {
 pub(crate) struct B2bRole {
     own: NodeId,
     pub(crate) b2b: B2b,
+    pub(crate) ownership: Ownership,
     pub(crate) verdicts: Verdicts,
     pub(crate) mediagates: Mediagates,
     /// Controllers that can be reached, this process among them.
     controllers: Vec<NodeId>,
     introduced: Vec<Introduce>,
+    pub(crate) replicator: Replicator<Exit>,
+    pub(crate) replica: Replica,
+    /// Slots given away and not taken yet.
+    yielded: SlotSet,
+    /// The local store, where there is one.
+    pub(crate) kept: Option<Kept>,
+    /// What waits for the lease.
+    held: VecDeque<Held>,
+    /// Messages that were not sent for want of a lease.
+    pub(crate) muted: u64,
     pub(crate) wishes: VecDeque<Wish>,
 }
 
+/// What waits for the lease.
+#[derive(Debug)]
+enum Held {
+    Media(NodeId, Boot, MediaCommand),
+    Detail(Box<Detail>),
+}
+
 impl B2bRole {
-    pub(crate) fn new(own: NodeId, b2b: B2b, verdicts: Verdicts, mediagates: Mediagates) -> Self {
-        let (controllers, introduced) = (Vec::new(), Vec::new());
-        let wishes = VecDeque::new();
-        Self { own, b2b, verdicts, mediagates, controllers, introduced, wishes }
+    pub(crate) fn new(
+        own: NodeId,
+        boot: Boot,
+        b2b: B2b,
+        ownership: Ownership,
+        verdicts: Verdicts,
+        mediagates: Mediagates,
+    ) -> Self {
+        Self {
+            own,
+            b2b,
+            ownership,
+            verdicts,
+            mediagates,
+            controllers: Vec::new(),
+            introduced: Vec::new(),
+            replicator: Replicator::new(boot),
+            replica: Replica::new(frames::VALUE_KINDS),
+            yielded: SlotSet::EMPTY,
+            kept: None,
+            held: VecDeque::new(),
+            muted: 0,
+            wishes: VecDeque::new(),
+        }
     }
 
     pub(crate) fn controller_up(&mut self, now: Instant, id: NodeId, out: &mut VecDeque<Output>) {
@@ -78,6 +125,7 @@ impl B2bRole {
                     self.introduce(controller, &introduce, out);
                 }
                 self.reopen(id, &unsure);
+                self.leave(now, id, boot);
             }
             Told::Event(boot, event) => {
                 self.b2b.handle_input(now, Input::Media { gateway: id, boot, event });
@@ -86,8 +134,20 @@ impl B2bRole {
         }
     }
 
+    /// A mediagate that names itself proves the death of its earlier lives, also of those that only a
+    /// record knows.
+    fn leave(&mut self, now: Instant, gateway: NodeId, boot: Boot) {
+        let records = self.b2b.records();
+        let places = records.flat_map(|record| record.holder.iter().chain(&record.standby));
+        let former = places.filter(|place| place.gateway == gateway && place.boot != boot);
+        let former: BTreeSet<Boot> = former.map(|place| place.boot).collect();
+        for boot in former {
+            self.b2b.handle_input(now, Input::GatewayDead { gateway, boot });
+        }
+    }
+
     /// Sends again what a mediagate should carry and does not.
-    fn reopen(&mut self, id: NodeId, calls: &[failover::CallId]) {
+    fn reopen(&mut self, id: NodeId, calls: &[CallId]) {
         for call in calls {
             let Some((gateway, boot, command)) = self.b2b.media_call(*call) else { continue };
             if gateway == id {
@@ -112,14 +172,26 @@ impl B2bRole {
         out: &mut VecDeque<Output>,
     ) -> bool {
         let mut busy = false;
+        if self.ownership.may_act(now) {
+            for held in std::mem::take(&mut self.held) {
+                busy = true;
+                match held {
+                    Held::Media(gateway, boot, command) => {
+                        self.mediagates.command(gateway, boot, &command);
+                    }
+                    Held::Detail(detail) => journal::detail(&detail),
+                }
+            }
+        }
         while let Some(output) = self.verdicts.poll_output() {
             busy = true;
             self.believe(now, output, beats, out);
         }
         while let Some(output) = self.b2b.poll_output() {
             busy = true;
-            self.carry_out(now, output);
+            self.let_out(now, output);
         }
+        busy |= self.drain_copies(now, out);
         while let Some(output) = self.mediagates.poll_output() {
             busy = true;
             out.push_back(output);
@@ -155,33 +227,19 @@ impl B2bRole {
         }
     }
 
-    fn carry_out(&mut self, now: Instant, output: Asked) {
-        match output {
-            Asked::Sip(message) => self.wishes.push_back(Wish::Sip(message)),
-            Asked::Place { call, wanted } => {
-                let answer = match self.mediagates.place(now, call, wanted, &self.verdicts) {
-                    Ok((holder, standby)) => Input::Placed { call, holder, standby },
-                    Err(why) => {
-                        let why_text = match why {
-                            NotPlaced::NoGateway => "no mediagate lives",
-                            NotPlaced::Full => "ports or files of the mediagates are exhausted",
-                        };
-                        debug!(%call, why = why_text, "no place for the media");
-                        Input::NotPlaced { call, why }
-                    }
+    /// Chooses ports for a call.
+    fn place(&mut self, now: Instant, call: CallId, wanted: Wanted) {
+        let answer = match self.mediagates.place(now, call, wanted, &self.verdicts) {
+            Ok((holder, standby)) => Input::Placed { call, holder, standby },
+            Err(why) => {
+                let why_text = match why {
+                    NotPlaced::NoGateway => "no mediagate lives",
+                    NotPlaced::Full => "ports or files of the mediagates are exhausted",
                 };
-                self.b2b.handle_input(now, answer);
+                debug!(%call, why = why_text, "no place for the media");
+                Input::NotPlaced { call, why }
             }
-            Asked::Media { gateway, boot, command } => self.command(gateway, boot, &command),
-            Asked::Freed(place) => self.mediagates.free(now, &place),
-            Asked::Detail(detail) => journal::detail(&detail),
-            // One b2b owns every slot, and its records are kept nowhere else.
-            Asked::Stored { .. } | Asked::PassOn(_) => {}
-            Asked::Event(event) => journal::event(&event),
-        }
-    }
-
-    fn command(&mut self, gateway: NodeId, boot: Boot, command: &MediaCommand) {
-        self.mediagates.command(gateway, boot, command);
+        };
+        self.b2b.handle_input(now, answer);
     }
 }

@@ -6,12 +6,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use b2bua::gate::{Limits, Network};
 use b2bua::slot::SlotHash;
 use b2bua::{Listener, Transport};
+use driver::http::Token;
 use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig};
-use failover::{Boot, NodeId};
+use failover::ownership::{self, Member};
+use failover::{Boot, Clock, NodeId};
 
 /// The configuration of one process, whether it comes from a file or from a program that holds an
 /// [`Rm`](crate::Rm).
@@ -33,6 +36,10 @@ pub struct Config {
     pub plaintext: bool,
     /// Where `/healthz` and `/metrics` are served.
     pub http: Option<SocketAddr>,
+    /// What who gives orders over HTTP must know.
+    pub token: Option<Token>,
+    /// The folder of what outlives the process: its numbers, and records if this is the only b2b.
+    pub store: Option<PathBuf>,
     /// What is logged.
     pub log: LogConfig,
     /// Every other node that this one talks to.
@@ -40,6 +47,8 @@ pub struct Config {
     /// Key of the hash that finds the slot of a message without a tag of ours; the same at every node
     /// of the segment.
     pub slot_key: u64,
+    /// The name of the segment, which tells its stored records from those of others.
+    pub segment: String,
     /// The node that votes on the ownership of slots as each gate does: this one or a peer, of any role.
     pub witness: Option<NodeId>,
     /// The role gate: its sockets towards phones and trunks.
@@ -123,9 +132,12 @@ impl Config {
             links: None,
             plaintext: address.is_loopback(),
             http: None,
+            token: None,
+            store: None,
             log: LogConfig::default(),
             peers: Vec::new(),
             slot_key: 0,
+            segment: String::new(),
             witness: None,
             listeners: Vec::new(),
             trusted: Vec::new(),
@@ -155,8 +167,8 @@ impl Config {
                 plaintext: self.plaintext,
             },
             http: self.http,
-            token: None,
-            numbers: None,
+            token: self.token.clone(),
+            numbers: self.store.as_ref().map(|folder| folder.join("numbers")),
             realtime: self.realtime,
         }
     }
@@ -215,6 +227,34 @@ impl Config {
             advertise: one.advertise,
         };
         numbered.map(listener).collect()
+    }
+
+    /// Whether another b2b can go on with the calls of this one.
+    pub(crate) fn has_other_b2b(&self) -> bool {
+        self.peers.iter().any(|peer| peer.roles.b2b)
+    }
+
+    /// The file of the records that a restart of the only b2b finds.
+    pub(crate) fn records(&self) -> Option<PathBuf> {
+        let folder = self.store.as_ref().filter(|_| self.roles.b2b && !self.has_other_b2b())?;
+        Some(folder.join("records"))
+    }
+
+    /// What a b2b knows of its segment.
+    pub(crate) fn ownership(&self, boot: Boot, clock: Clock) -> ownership::Config {
+        let gates = self.peers.iter().filter(|peer| peer.roles.gate).map(|peer| peer.node);
+        let own = Member { standby: self.standby, host: self.host.clone() };
+        let others = self.peers.iter().filter(|peer| peer.roles.b2b);
+        let others = others
+            .map(|peer| (peer.node, Member { standby: peer.standby, host: peer.host.clone() }));
+        ownership::Config {
+            node: self.node,
+            boot,
+            clock,
+            gates: gates.chain(self.roles.gate.then_some(self.node)).collect(),
+            witness: self.witness,
+            b2bs: others.chain([(self.node, own)]).collect(),
+        }
     }
 
     /// The configuration of the gate.

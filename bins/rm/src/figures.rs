@@ -73,6 +73,31 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
     ] {
         out.counter(name, help, &[], value);
     }
+    let help = "Slots of the segment that this b2b owns.";
+    out.gauge("rm_slots", help, &[], gauge(role.ownership.own().len()));
+    let own = role.ownership.own().iter();
+    let unprotected = own.filter(|slot| !role.replicator.is_protected(*slot)).count();
+    let help = "Of those, slots whose calls would not outlive this b2b.";
+    out.gauge("rm_slots_unprotected", help, &[], gauge(unprotected));
+    copies(role, out);
+    if let Some(kept) = &role.kept {
+        kept.store.metrics(out);
+    }
+    let counters = role.ownership.counters();
+    for (name, help, value) in [
+        ("rm_slots_won_total", "Times that slots were won.", counters.wins),
+        ("rm_takeovers_total", "Times that slots of another b2b were won.", counters.takeovers),
+        ("rm_bids_failed_total", "Bids that failed though a trial had not.", counters.failures),
+        ("rm_slots_lost_total", "Times that slots were lost to another b2b.", counters.losses),
+        (
+            "rm_leases_lost_total",
+            "Times that a lease ended while slots were owned.",
+            counters.mutes,
+        ),
+        ("rm_muted_total", "Messages not sent for want of a lease.", role.muted),
+    ] {
+        out.counter(name, help, &[], value);
+    }
     for (id, linked, open, ready) in role.mediagates.figures(now) {
         let label = id.to_string();
         let labels = [("gateway", label.as_str())];
@@ -91,6 +116,25 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
         );
     }
     detector("b2b", &role.verdicts.counters(), out);
+}
+
+/// Writes what was copied to standbys, and what is held for others.
+fn copies(role: &B2bRole, out: &mut Metrics) {
+    let counters = role.replicator.counters();
+    for (name, help, value) in [
+        ("rm_copies_frames_total", "Frames with copies for a standby.", counters.batches),
+        ("rm_copies_total", "Records and changes sent to a standby.", counters.items),
+        ("rm_copies_bytes_total", "Bytes of those records.", counters.bytes),
+        ("rm_copies_late_total", "Times that a standby was too slow.", counters.late),
+        ("rm_copies_broken_total", "Times that a standby missed some.", counters.broken),
+        ("rm_copies_differed_total", "Slots that a standby held otherwise.", counters.differed),
+        ("rm_copies_refused_total", "Slots that a standby refused.", counters.refused),
+        ("rm_copies_too_long_total", "Records or slots too long to be copied.", counters.too_long),
+    ] {
+        out.counter(name, help, &[], value);
+    }
+    let help = "Bytes of records held for other b2bs.";
+    out.gauge("rm_copies_held_bytes", help, &[], gauge(role.replica.held_len()));
 }
 
 /// Writes what the role's detector counted.

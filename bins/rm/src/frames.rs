@@ -5,8 +5,12 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use driver::NodeId;
 use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
+use failover::record::Value;
+use failover::replica::{Ack, Batch};
+use failover::voter::{Bid, Vote};
 use failover::{SlotMap, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,6 +36,18 @@ impl Frame for GateHello {
 impl Frame for SlotMap {
     const KIND: u16 = 0x0104;
 }
+impl Frame for Bid {
+    const KIND: u16 = 0x0105;
+}
+impl Frame for Vote {
+    const KIND: u16 = 0x0106;
+}
+impl Frame for Batch {
+    const KIND: u16 = 0x0201;
+}
+impl Frame for Ack {
+    const KIND: u16 = 0x0202;
+}
 impl Frame for Introduce {
     const KIND: u16 = 0x0301;
 }
@@ -47,6 +63,22 @@ impl Frame for Gateways {
 impl Frame for Verdict {
     const KIND: u16 = 0x0305;
 }
+
+/// The kinds of values that this version can read.
+pub(crate) const VALUE_KINDS: [u16; 1] = [VALUE];
+
+/// Writes a value as standbys and stores keep it: its kind, then itself.
+pub(crate) fn value_bytes(value: &Value) -> Bytes {
+    [&VALUE.to_be_bytes(), &driver::codec::encode(value)[..]].concat().into()
+}
+
+/// Reads a value; `None` for another kind, or one that is malformed.
+pub(crate) fn value(bytes: &[u8]) -> Option<Value> {
+    let (kind, rest) = bytes.split_first_chunk()?;
+    (u16::from_be_bytes(*kind) == VALUE).then(|| driver::codec::decode(rest).ok()).flatten()
+}
+
+const VALUE: u16 = 0x0210;
 
 /// Returns the output that sends `frame` to `peer`.
 pub(crate) fn send<F: Frame>(peer: NodeId, class: driver::Class, frame: &F) -> driver::Output {

@@ -6,8 +6,10 @@ mod config;
 mod figures;
 pub mod frames;
 mod journal;
+mod kept;
 mod mediagates;
 mod node;
+mod pulses;
 
 use std::path::Path;
 
@@ -33,4 +35,16 @@ pub fn serve(file: &Path) -> anyhow::Result<()> {
 pub fn check(file: &Path) -> anyhow::Result<()> {
     load(file, Config::parse)?;
     Ok(())
+}
+
+/// Tells the process that runs with this file to drain, as SIGTERM does.
+///
+/// # Errors
+/// Everything that is wrong in the file, or why the process does not take the order.
+pub fn drain(file: &Path) -> anyhow::Result<()> {
+    let config = load(file, Config::parse)?;
+    let (Some(http), Some(token)) = (config.http, &config.token) else {
+        anyhow::bail!("{}: [http] has to name `listen` and `token` for orders", file.display());
+    };
+    Ok(driver::http::drain(http, token)?)
 }

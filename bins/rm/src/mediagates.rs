@@ -102,6 +102,18 @@ impl Mediagates {
         }
     }
 
+    /// These calls are another's from now on.
+    pub(crate) fn forget(&mut self, calls: &[CallId]) {
+        for gateway in self.gateways.values_mut() {
+            calls.iter().for_each(|call| gateway.drops(*call));
+        }
+    }
+
+    /// Returns the boot of a gateway that has named itself.
+    pub(crate) fn boot(&self, id: NodeId) -> Option<Boot> {
+        self.gateways.get(&id)?.boot()
+    }
+
     /// Takes in what the gateway `id` says.
     pub(crate) fn notice(&mut self, now: Instant, id: NodeId, notice: Notice) -> Told {
         let Some(gateway) = self.gateways.get_mut(&id) else { return Told::Nothing };

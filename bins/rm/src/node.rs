@@ -6,20 +6,26 @@ use std::time::Instant;
 
 use b2bua::gate::{self, Gate};
 use b2bua::{B2b, Listener};
-use driver::{Class, Input, Metrics, Node, Output, SocketId, Start};
+use driver::store::{Loaded, Store};
+use driver::{Class, Input, Metrics, Node, Output, SocketId, Start, StopReason};
 use failover::controller::{self, Controller};
+use failover::ownership::{self, Ownership};
 use failover::verdicts::Verdicts;
-use failover::{Boot, Clock, Epoch, NodeId, SlotMap, UnixMs};
+use failover::voter::Voter;
+use failover::{Boot, Clock, Epoch, NodeId, UnixMs};
 use tracing::{info, warn};
 
 use crate::b2b_role::B2bRole;
 use crate::beats::Beats;
-use crate::config::{Config, PeerRoles};
+use crate::config::{Config, Peer};
 use crate::figures;
+use crate::kept::Kept;
 use crate::mediagates::Mediagates;
+use crate::pulses::Pulses;
 
 mod inbox;
 mod links;
+mod reign;
 mod settle;
 
 /// `holdline-rm`: any set of the roles gate, b2b and controller in one process.
@@ -28,66 +34,93 @@ pub struct Rm {
     boot: Boot,
     /// The last `now`, for the figures.
     now: Instant,
-    peers: BTreeMap<NodeId, PeerRoles>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Who votes and is no gate.
+    witness_id: Option<NodeId>,
     listeners: Vec<Listener>,
     /// Their local addresses, in the same order.
     locals: Vec<SocketAddr>,
     /// Listeners that are not open yet.
     unopened: usize,
     gate: Option<Gate>,
+    /// The vote of a node that is no gate.
+    witness: Option<Voter>,
     b2b: Option<B2bRole>,
     controller: Option<Controller>,
     /// Other gates whose links are up.
     gates_up: BTreeSet<NodeId>,
     beats: Beats,
-    slots: SlotMap,
+    pulses: Pulses,
     draining: bool,
+    stopped: bool,
     malformed: u64,
     outputs: VecDeque<Output>,
 }
 
 impl Rm {
-    /// Returns the process that `config` describes.
+    /// Returns the process that `config` describes, with its store. One that cannot be opened stops
+    /// it at once.
     pub fn new(config: &Config, start: &Start) -> Self {
+        let Some(path) = config.records() else { return Self::with_store(config, start, None) };
+        match Store::open(&path, &config.segment) {
+            Ok(store) => Self::with_store(config, start, Some(store)),
+            Err(error) => {
+                let mut rm = Self::with_store(config, start, None);
+                let why = StopReason::Failed(error.to_string());
+                rm.outputs.push_back(Output::Stop(why));
+                rm
+            }
+        }
+    }
+
+    /// Returns the process that `config` describes, with a store that is open already.
+    pub fn with_store(config: &Config, start: &Start, store: Option<(Store, Loaded)>) -> Self {
         let (id, now) = (config.node, start.instant);
         let boot = Boot(start.boot);
         let clock = Clock { instant: now, unix_ms: UnixMs(start.unix_ms) };
-        // Grows over restarts as long as the clock is not set back by more than the process lived.
-        let epoch = Epoch(u32::try_from(start.unix_ms / 1000).unwrap_or(u32::MAX));
-        let slots = if config.roles.b2b {
-            SlotMap::whole(failover::slots::Reign { owner: id, standby: None, epoch })
-        } else {
-            SlotMap::empty()
-        };
         let b2b = config.roles.b2b.then(|| {
-            let b2b = B2b::new(config.b2b.clone(), id, clock, start.seed);
+            let settings = b2bua::Config {
+                stores: config.has_other_b2b() || store.is_some(),
+                ..config.b2b.clone()
+            };
+            let b2b = B2b::new(settings, id, clock, start.seed);
             let verdicts = Verdicts::new(now, start.realtime);
             let ids = config.mediagates();
             let mediagates = Mediagates::new(now, &config.host, ids, None);
-            B2bRole::new(id, b2b, verdicts, mediagates)
+            let mut ownership = Ownership::new(now, config.ownership(boot, clock));
+            let used = Epoch(start.epoch.saturating_sub(1));
+            ownership.handle_input(now, ownership::Input::Stored(used));
+            let mut role = B2bRole::new(id, boot, b2b, ownership, verdicts, mediagates);
+            role.kept = store.map(Kept::new);
+            role
         });
         let listeners = config.numbered_listeners();
+        let is_witness = config.witness == Some(id) && !config.roles.gate;
+        let mut outputs = VecDeque::new();
+        for (socket, one) in (0..).map(SocketId).zip(&config.listeners) {
+            outputs.push_back(Output::Bind { socket, local: one.listen, peer: None });
+        }
         let mut rm = Self {
             id,
             boot,
             now,
-            peers: config.peers.iter().map(|peer| (peer.node, peer.roles)).collect(),
+            peers: config.peers.iter().map(|peer| (peer.node, peer.clone())).collect(),
+            witness_id: config.witness,
             locals: config.listeners.iter().map(|one| one.listen).collect(),
             unopened: listeners.len(),
             gate: config.roles.gate.then(|| Gate::new(now, config.gate(boot), start.seed)),
+            witness: is_witness.then(|| Voter::new(now, id, boot)),
             b2b,
             controller: config.roles.controller.then(|| Controller::new(now, start.realtime)),
             gates_up: BTreeSet::new(),
             beats: Beats::new(id.0, config.address, start.realtime, BEAT_SOCKETS),
-            slots,
+            pulses: Pulses::new(config, PULSE_SOCKETS, &mut outputs),
             draining: false,
+            stopped: false,
             malformed: 0,
-            outputs: VecDeque::new(),
+            outputs,
             listeners,
         };
-        for (socket, local) in (0..).map(SocketId).zip(rm.locals.clone()) {
-            rm.outputs.push_back(Output::Bind { socket, local, peer: None });
-        }
         rm.introduce_roles(now);
         rm.settle(now);
         rm
@@ -106,10 +139,6 @@ impl Rm {
     /// Lets the roles of this process know each other.
     fn introduce_roles(&mut self, now: Instant) {
         if let Some(role) = &mut self.b2b {
-            for (slot, reign) in self.slots.reigns() {
-                let owned = b2bua::Input::Owned { slot, epoch: reign.epoch };
-                role.b2b.handle_input(now, owned);
-            }
             if self.gate.is_some() {
                 let listeners = self.listeners.clone();
                 let up = b2bua::Input::GateUp { gate: self.id, boot: self.boot, listeners };
@@ -121,17 +150,14 @@ impl Rm {
             }
             if let Some(gate) = &mut self.gate {
                 gate.handle_input(now, gate::Input::B2bUp(self.id));
-                let map = self.slots.clone();
-                gate.handle_input(now, gate::Input::Slots { from: self.id, map });
             }
         }
     }
 
     fn drain_calls(&mut self, now: Instant) {
-        info!("no new calls from now on; ends when the last call has ended");
         self.draining = true;
         if let Some(role) = &mut self.b2b {
-            role.b2b.handle_input(now, b2bua::Input::Drain);
+            role.drain_slots(now);
         }
     }
 }
@@ -139,9 +165,10 @@ impl Rm {
 impl Node for Rm {
     fn handle_input(&mut self, now: Instant, input: Input) {
         self.now = now;
+        self.keep_lease(now);
         match input {
             Input::Bound { socket, local } => {
-                if socket.0 < BEAT_SOCKETS {
+                if socket < PULSE_SOCKETS {
                     self.unopened -= 1;
                     info!(%local, "listening for SIP");
                 }
@@ -149,8 +176,10 @@ impl Node for Rm {
             Input::BindFailed { socket, error } => self.bind_failed(socket, error),
             Input::Datagram { socket, from, bytes } => self.datagram(now, socket, from, bytes),
             Input::Refused { socket } => self.refused(now, socket),
-            Input::LinkUp { peer, class, .. } => self.link(now, NodeId(peer.0), class, true),
-            Input::LinkDown { peer, class } => self.link(now, NodeId(peer.0), class, false),
+            Input::LinkUp { peer, class, boot } => {
+                self.link(now, NodeId(peer.0), class, Some(Boot(boot)));
+            }
+            Input::LinkDown { peer, class } => self.link(now, NodeId(peer.0), class, None),
             Input::Frame { peer, kind, payload, .. } => {
                 self.frame(now, NodeId(peer.0), kind, payload);
             }
@@ -167,8 +196,10 @@ impl Node for Rm {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.keep_lease(now);
         if let Some(role) = &mut self.b2b {
             role.b2b.handle_timeout(now);
+            role.replicator.handle_timeout(now);
             role.verdicts.handle_timeout(now);
             role.mediagates.handle_timeout(now);
         }
@@ -186,6 +217,8 @@ impl Node for Rm {
         let b2b = self.b2b.as_ref();
         [
             b2b.and_then(|role| role.b2b.poll_timeout()),
+            b2b.and_then(|role| role.ownership.poll_timeout()),
+            b2b.and_then(|role| role.replicator.poll_timeout()),
             b2b.and_then(|role| role.verdicts.poll_timeout()),
             b2b.and_then(|role| role.mediagates.poll_timeout()),
             self.controller.as_ref().and_then(Controller::poll_timeout),
@@ -221,13 +254,18 @@ impl Node for Rm {
             Some("no mediagate is there")
         } else if role.b2b.figures().gates == 0 {
             Some("no gate is there")
+        } else if role.ownership.map().reigns().next().is_none() {
+            Some("nobody owns calls")
         } else {
             None
         }
     }
 }
 
-/// Sockets from this number on hear mediagates; those below are listeners.
+/// Sockets from this number on carry pulses; those below are listeners.
+const PULSE_SOCKETS: SocketId = SocketId(0x1000);
+
+/// Sockets from this number on hear mediagates.
 const BEAT_SOCKETS: u32 = 0x1_0000;
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use b2bua::gate::Network;
 use b2bua::{Route, Transport};
 use driver::LogConfig;
 use driver::config::{Faults, Key, Table, is_one_host, read};
+use driver::http::Token;
 use failover::NodeId;
 
 use super::{Config, ListenerConfig, Peer, PeerRoles, Roles};
@@ -25,6 +27,8 @@ impl Config {
             let all_roles_are_known = read_node(&node, &mut config);
             read_links(&links, &mut config);
             read_http(&root.table("http"), &mut config);
+            let store = root.table("store");
+            config.store = store.key("path").string().map(PathBuf::from);
             config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
             let segment = root.table("segment");
             read_segment(&segment, &mut config);
@@ -88,6 +92,7 @@ fn read_links(links: &Table<'_>, config: &mut Config) {
 }
 
 fn read_http(http: &Table<'_>, config: &mut Config) {
+    config.token = Token::of(http);
     config.http = http.key("listen").own_addr();
     if let Some(addr) = config.http
         && config.links == Some(addr)
@@ -101,6 +106,10 @@ fn read_segment(segment: &Table<'_>, config: &mut Config) {
         (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten()
     });
     config.slot_key = key.unwrap_or(0);
+    config.segment = segment.key("name").string().unwrap_or_default();
+    if driver::store::CLUSTER_MAX < config.segment.len() {
+        segment.key("name").fault(format!("is longer than {} bytes", driver::store::CLUSTER_MAX));
+    }
     config.witness = segment.key("witness").integer(1..=u16::MAX).map(NodeId);
 }
 

@@ -8,6 +8,8 @@ use b2bua::{Listener, gate};
 use bytes::Bytes;
 use driver::{Output, SocketId, StopReason};
 use failover::controller::{self, Ask, Gateways, Here, Introduce, Verdict};
+use failover::replica::{Ack, Batch};
+use failover::voter::{Bid, Vote};
 use failover::{Boot, NodeId, SlotMap, verdicts};
 use tracing::warn;
 
@@ -23,7 +25,11 @@ impl Rm {
         from: SocketAddr,
         bytes: Bytes,
     ) {
-        if let Some(gateway) = self.beats.gateway(socket) {
+        if self.pulses.has(socket) {
+            if self.pulse(now, socket, from, &bytes).is_none() {
+                self.malformed += 1;
+            }
+        } else if let Some(gateway) = self.beats.gateway(socket) {
             let Some(beat) = Beats::read(gateway, &bytes) else {
                 self.malformed += 1;
                 return;
@@ -40,6 +46,9 @@ impl Rm {
     }
 
     pub(super) fn refused(&mut self, now: Instant, socket: SocketId) {
+        if let Some(peer) = self.pulses.peer(socket) {
+            self.pulse_refused(now, peer);
+        }
         let Some(gateway) = self.beats.gateway(socket) else { return };
         if let Some(role) = &mut self.b2b {
             role.verdicts.handle_input(now, verdicts::Input::Refused(gateway));
@@ -54,20 +63,27 @@ impl Rm {
         if let Some(local) = place.and_then(|place| self.locals.get(place)) {
             let reason = format!("cannot listen for SIP on {local}: {error}");
             self.outputs.push_back(Output::Stop(StopReason::Failed(reason)));
+        } else if let Some(local) = self.pulses.listens(socket) {
+            let reason = format!("cannot hear pulses on UDP {local}: {error}");
+            self.outputs.push_back(Output::Stop(StopReason::Failed(reason)));
         } else {
-            warn!(%error, "no socket to hear a mediagate");
+            warn!(%error, "no socket to hear another node");
         }
     }
 
     /// Hands a frame to the role that it is for. What no role of ours takes, or comes from a peer whose
     /// role does not send it, is counted.
     pub(super) fn frame(&mut self, now: Instant, peer: NodeId, kind: u16, payload: Bytes) {
-        let roles = self.peers.get(&peer).copied().unwrap_or_default();
+        let roles = self.peers.get(&peer).map(|peer| peer.roles).unwrap_or_default();
+        let votes = roles.gate || self.witness_id == Some(peer);
         let taken = match kind {
             SipIn::KIND if roles.gate || roles.b2b => self.sip_in(now, payload),
             GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
             SipOut::KIND if roles.b2b || roles.gate => self.sip_out(now, peer, payload),
-            SlotMap::KIND if roles.b2b => self.slot_map(now, peer, &payload),
+            SlotMap::KIND if roles.b2b || votes => self.map_frame(now, peer, &payload),
+            Batch::KIND | Ack::KIND if roles.b2b => self.copies_frame(now, peer, kind, &payload),
+            Bid::KIND if roles.b2b => self.bid_frame(now, peer, &payload),
+            Vote::KIND if votes => self.vote_frame(now, peer, &payload),
             Introduce::KIND | Ask::KIND if roles.b2b => {
                 self.controller_frame(now, peer, kind, &payload)
             }
@@ -85,7 +101,7 @@ impl Rm {
     fn sip_in(&mut self, now: Instant, payload: Bytes) -> Option<()> {
         let frame = SipIn::decode(payload).ok()?;
         if let Some(role) = &mut self.b2b {
-            role.b2b.handle_input(now, b2bua::Input::Sip(frame));
+            role.sip(now, frame);
         } else {
             self.gate.as_mut()?.handle_input(now, gate::Input::Relay(frame));
         }
@@ -114,10 +130,20 @@ impl Rm {
         Some(())
     }
 
-    fn slot_map(&mut self, now: Instant, peer: NodeId, payload: &[u8]) -> Option<()> {
-        let map: SlotMap = driver::codec::decode(payload).ok()?;
-        self.gate.as_mut()?.handle_input(now, gate::Input::Slots { from: peer, map });
-        Some(())
+    fn copies_frame(
+        &mut self,
+        now: Instant,
+        peer: NodeId,
+        kind: u16,
+        payload: &[u8],
+    ) -> Option<()> {
+        let role = self.b2b.as_mut()?;
+        let taken = if kind == Batch::KIND {
+            role.batch(peer, payload, &mut self.outputs)
+        } else {
+            role.ack(now, peer, payload)
+        };
+        taken.then_some(())
     }
 
     fn controller_frame(

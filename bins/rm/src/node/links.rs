@@ -4,16 +4,17 @@ use std::time::Instant;
 
 use b2bua::gate;
 use driver::Class;
-use failover::{NodeId, controller, verdicts};
+use failover::{Boot, NodeId, controller, verdicts};
 
 use super::Rm;
 use crate::config::PeerRoles;
 use crate::frames::{GateHello, send};
 
 impl Rm {
-    /// A link to `peer` came up or went down.
-    pub(super) fn link(&mut self, now: Instant, peer: NodeId, class: Class, up: bool) {
-        let Some(roles) = self.peers.get(&peer).copied() else { return };
+    /// A link to this boot of `peer` came up, or one to it went down.
+    pub(super) fn link(&mut self, now: Instant, peer: NodeId, class: Class, boot: Option<Boot>) {
+        let Some(roles) = self.peers.get(&peer).map(|peer| peer.roles) else { return };
+        let up = boot.is_some();
         match class {
             Class::Calls => {
                 if roles.b2b {
@@ -31,6 +32,7 @@ impl Rm {
                 }
             }
             Class::Control => {
+                self.segment_link(now, peer, boot);
                 if roles.b2b
                     && let Some(controller) = &mut self.controller
                 {
@@ -48,7 +50,11 @@ impl Rm {
                     }
                 }
             }
-            Class::Bulk => {}
+            Class::Bulk => {
+                if let Some(role) = self.b2b.as_mut().filter(|_| roles.b2b) {
+                    role.bulk_link(now, peer, up);
+                }
+            }
         }
     }
 
@@ -80,10 +86,8 @@ impl Rm {
 
     fn b2b_to_others(&mut self, now: Instant, peer: NodeId, roles: PeerRoles, up: bool) {
         let Some(role) = &mut self.b2b else { return };
-        if roles.gate && up {
-            // It says where phones reach it, and is up then.
-            self.outputs.push_back(send(driver::NodeId(peer.0), Class::Calls, &self.slots));
-        } else if roles.gate {
+        // One that comes says where phones reach it, and is up then.
+        if roles.gate && !up {
             role.b2b.handle_input(now, b2bua::Input::GateDown { gate: peer });
         }
         if roles.mediagate && up {

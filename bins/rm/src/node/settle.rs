@@ -17,6 +17,7 @@ impl Rm {
     pub(super) fn settle(&mut self, now: Instant) {
         loop {
             let mut busy = self.drain_controller(now);
+            busy |= self.drain_ownership(now);
             if let Some(role) = &mut self.b2b {
                 busy |= role.drain(now, &self.beats, &mut self.outputs);
             }
@@ -29,9 +30,13 @@ impl Rm {
                 break;
             }
         }
-        let drained = self.b2b.as_ref().is_none_or(|role| role.b2b.is_drained());
-        if self.draining && drained {
-            self.draining = false;
+        // Phones signal through a gate, whoever owns their calls.
+        let stays = self.gate.is_some();
+        if self.draining
+            && !self.stopped
+            && self.b2b.as_ref().is_none_or(|role| role.is_drained(stays))
+        {
+            self.stopped = true;
             self.outputs.push_back(Output::Stop(StopReason::Drained));
         }
     }
@@ -39,6 +44,7 @@ impl Rm {
     fn grant(&mut self, now: Instant, wish: Wish) {
         match wish {
             Wish::Sip(message) => self.sip_to_gate(now, message),
+            Wish::PassOn(frame) => self.sip_to_owner(&frame),
             Wish::Introduce(introduce) => {
                 if let Some(controller) = &mut self.controller {
                     controller.handle_input(now, controller::Input::Introduced(introduce));
@@ -66,6 +72,15 @@ impl Rm {
         }
     }
 
+    /// Hands a message to the b2b that owns its slot, if that can be reached.
+    fn sip_to_owner(&mut self, frame: &SipIn) {
+        let Some(role) = &self.b2b else { return };
+        let owner = role.ownership.map().get(frame.slot).map(|reign| reign.owner);
+        if let Some(owner) = owner.filter(|owner| *owner != self.id) {
+            self.outputs.push_back(sip_in(owner, frame));
+        }
+    }
+
     fn drain_gate(&mut self, now: Instant) -> bool {
         let mut busy = false;
         while let Some(output) = self.gate.as_mut().and_then(Gate::poll_output) {
@@ -77,15 +92,10 @@ impl Rm {
                 }
                 gate::Output::Sip { to, frame } if to == self.id => {
                     if let Some(role) = &mut self.b2b {
-                        role.b2b.handle_input(now, b2bua::Input::Sip(frame));
+                        role.sip(now, frame);
                     }
                 }
-                gate::Output::Sip { to, frame } => self.outputs.push_back(Output::Frame {
-                    peer: driver::NodeId(to.0),
-                    class: Class::Calls,
-                    kind: SipIn::KIND,
-                    payload: frame.encode(),
-                }),
+                gate::Output::Sip { to, frame } => self.outputs.push_back(sip_in(to, &frame)),
                 gate::Output::Relay { gate, frame } => {
                     self.outputs.push_back(sip_out(gate, &frame));
                 }
@@ -125,6 +135,11 @@ impl Rm {
             role.verdicts.handle_input(now, input);
         }
     }
+}
+
+fn sip_in(to: NodeId, frame: &SipIn) -> Output {
+    let (peer, payload) = (driver::NodeId(to.0), frame.encode());
+    Output::Frame { peer, class: Class::Calls, kind: SipIn::KIND, payload }
 }
 
 fn sip_out(gate: NodeId, frame: &SipOut) -> Output {

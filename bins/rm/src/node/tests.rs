@@ -3,9 +3,10 @@ use std::time::Duration;
 
 use failover::controller::Here;
 use failover::slots::Reign;
+use failover::{Epoch, SlotMap};
 
 use super::*;
-use crate::config::{ListenerConfig, Peer, Roles};
+use crate::config::{ListenerConfig, Peer, PeerRoles, Roles};
 use crate::frames::Frame;
 
 const GATE: NodeId = NodeId(1);

@@ -1,0 +1,273 @@
+//! What this b2b owns, the copies it gives to its standby, and those it holds for others.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use b2bua::frame::SipOut;
+use b2bua::{Detail, Input, MediaCommand, Output as Asked};
+use driver::{Class, Output};
+use failover::ownership;
+use failover::record::Value;
+use failover::replica::{self, Ack, Batch, Change, Key, ReplicaOutput};
+use failover::{Boot, CallId, Epoch, NodeId, Slot, SlotSet};
+use tracing::{info, warn};
+
+use super::{B2bRole, Held, Wish};
+use crate::frames::{self, send};
+use crate::journal;
+
+/// What may have to wait until the standby holds what it follows from.
+#[derive(Clone, Debug)]
+pub(crate) enum Exit {
+    /// A message.
+    Sip(SipOut),
+    /// A call that ended.
+    Detail(Box<Detail>),
+}
+
+impl B2bRole {
+    /// These slots are ours from now on, and what is held of them.
+    pub(crate) fn own(&mut self, now: Instant, slots: SlotSet, epoch: Epoch) {
+        info!(slots = slots.len(), epoch = epoch.0, "slots are ours");
+        self.yielded = self.yielded.without(slots);
+        for slot in slots.iter() {
+            self.b2b.handle_input(now, Input::Owned { slot, epoch });
+        }
+        let listed: Vec<Slot> = slots.iter().collect();
+        let copies = self.replica.take(&listed, epoch).into_iter();
+        let copies =
+            copies.filter_map(|(slot, key, bytes)| Some((slot, key, frames::value(&bytes)?)));
+        let kept = self.kept.as_mut().map(|kept| kept.take(slots)).unwrap_or_default();
+        let values: Vec<(Slot, Key, Value)> = copies.chain(kept).collect();
+        // Told before the calls are there, so that none moves to another one that is gone.
+        for (gateway, boot) in places(&values) {
+            if self.is_gone(gateway, boot) {
+                self.b2b.handle_input(now, Input::GatewayDead { gateway, boot });
+            }
+        }
+        for (slot, key, value) in values {
+            self.b2b.restore(now, slot, &key, Some(value));
+        }
+    }
+
+    /// These slots are another's: nothing more is said for them.
+    pub(crate) fn lose(&mut self, now: Instant, slots: SlotSet) {
+        info!(slots = slots.len(), "slots are another's");
+        self.yielded = self.yielded.without(slots);
+        let lost = self.b2b.records().filter(|record| slots.contains(record.slot));
+        let lost: Vec<_> = lost.map(|record| record.call).collect();
+        self.mediagates.forget(&lost);
+        self.held.retain(|held| match held {
+            Held::Media(_, _, command) => !lost.contains(&call_of(command)),
+            Held::Detail(detail) => !slots.contains(detail.slot),
+        });
+        let slots: Vec<Slot> = slots.iter().collect();
+        self.replicator.lose(&slots);
+        self.b2b.handle_input(now, Input::Lost { slots });
+    }
+
+    /// These slots are to be copied to this standby.
+    pub(crate) fn protect(
+        &mut self,
+        now: Instant,
+        slots: SlotSet,
+        standby: Option<NodeId>,
+        epoch: Epoch,
+    ) {
+        self.replicator.standby(now, &slots.iter().collect::<Vec<_>>(), standby, epoch);
+    }
+
+    /// Gives slots away: whatever happens to them now is another's.
+    pub(crate) fn hand_over(&mut self, slots: SlotSet) {
+        info!(slots = slots.len(), "slots are given away");
+        self.yielded = self.yielded.union(slots);
+        if let Err(error) = self.replicator.hand_over(&slots.iter().collect::<Vec<_>>()) {
+            warn!(%error, "slots cannot be given away");
+        }
+    }
+
+    /// Ends this role's work: its slots go to the standby, if it has one that holds everything; else no
+    /// call is taken on, and the last one is waited for.
+    pub(crate) fn drain_slots(&mut self, now: Instant) {
+        self.ownership.handle_input(now, ownership::Input::Drain);
+        let map = self.ownership.map();
+        let is_held = self
+            .ownership
+            .own()
+            .iter()
+            .any(|slot| map.get(slot).is_some_and(|reign| reign.standby.is_some()));
+        if is_held || !self.yielded.is_empty() {
+            info!("all slots go to the standby");
+        } else {
+            info!("no new calls from now on; ends when the last call has ended");
+            self.b2b.handle_input(now, Input::Drain);
+        }
+    }
+
+    /// Returns whether nothing is left to do of a role that drains. `stays`: to have given every slot
+    /// away is not enough.
+    pub(crate) fn is_drained(&self, stays: bool) -> bool {
+        let has_none = self.ownership.own().is_empty() && self.yielded.is_empty();
+        let is_quiet = self.replicator.waiting() == 0 && self.held.is_empty();
+        self.b2b.is_drained() || has_none && is_quiet && !stays
+    }
+
+    /// A message for one of our slots, or for one that is not.
+    pub(crate) fn sip(&mut self, now: Instant, frame: b2bua::frame::SipIn) {
+        // Of what is given away nothing may change any more; the sender repeats itself.
+        if !self.yielded.contains(frame.slot) {
+            self.b2b.handle_input(now, Input::Sip(frame));
+        }
+    }
+
+    /// The bulk link to another b2b came up or went down.
+    pub(crate) fn bulk_link(&mut self, now: Instant, peer: NodeId, up: bool) {
+        if up {
+            self.replicator.peer_up(now, peer);
+        } else {
+            self.replicator.peer_down(now, peer);
+        }
+    }
+
+    /// Another b2b sent copies.
+    pub(crate) fn batch(
+        &mut self,
+        from: NodeId,
+        payload: &[u8],
+        out: &mut VecDeque<Output>,
+    ) -> bool {
+        let Ok(batch) = driver::codec::decode::<Batch>(payload) else { return false };
+        if let Some(ack) = self.replica.copy(from, batch) {
+            out.push_back(send(driver::NodeId(from.0), Class::Bulk, &ack));
+        }
+        true
+    }
+
+    /// The standby holds something.
+    pub(crate) fn ack(&mut self, now: Instant, from: NodeId, payload: &[u8]) -> bool {
+        let Ok(ack) = driver::codec::decode::<Ack>(payload) else { return false };
+        self.replicator.ack(now, from, &ack);
+        true
+    }
+
+    /// Does what the b2b asks for, or lets it wait: for the standby, or for the lease.
+    pub(super) fn let_out(&mut self, now: Instant, output: Asked) {
+        match output {
+            Asked::Stored { slot, key, barrier } => {
+                let value = self.b2b.stored(&key).map(|value| frames::value_bytes(&value));
+                if let Some(kept) = &mut self.kept {
+                    kept.put(now, slot, &key, value.clone());
+                }
+                self.replicator.change(now, Change { slot, key, value, barrier });
+            }
+            Asked::Sip(message) => self.replicator.send(message.slot, Exit::Sip(message)),
+            Asked::Detail(detail) => self.replicator.send(detail.slot, Exit::Detail(detail)),
+            Asked::Media { gateway, boot, command } => {
+                if self.ownership.may_act(now) {
+                    self.mediagates.command(gateway, boot, &command);
+                } else {
+                    self.held.push_back(Held::Media(gateway, boot, command));
+                }
+            }
+            Asked::PassOn(frame) => self.wishes.push_back(Wish::PassOn(frame)),
+            Asked::Place { call, wanted } => self.place(now, call, wanted),
+            Asked::Freed(place) => self.mediagates.free(now, &place),
+            Asked::Event(event) => journal::event(&event),
+        }
+    }
+
+    /// Carries copies to and from the other b2bs; returns whether there was anything.
+    pub(super) fn drain_copies(&mut self, now: Instant, out: &mut VecDeque<Output>) -> bool {
+        let mut busy = false;
+        self.replicator.flush(now);
+        while let Some(output) = self.replicator.poll_output() {
+            busy = true;
+            self.copied(now, output, out);
+        }
+        while let Some(output) = self.replica.poll_output() {
+            busy = true;
+            match output {
+                ReplicaOutput::Copied { slot, key, value } => {
+                    let value = value.and_then(|bytes| frames::value(&bytes));
+                    self.b2b.restore(now, slot, &key, value);
+                }
+                ReplicaOutput::HandOver { from, epoch, slots } => {
+                    let slots = slots.into_iter().collect();
+                    let offered = ownership::Input::HandOver { from, slots, epoch };
+                    self.ownership.handle_input(now, offered);
+                }
+            }
+        }
+        busy
+    }
+
+    fn copied(&mut self, now: Instant, output: replica::Output<Exit>, out: &mut VecDeque<Output>) {
+        use replica::Output as Copy;
+        match output {
+            Copy::Pass(exit) => self.exit(now, exit),
+            Copy::Copy { peer, batch } => {
+                out.push_back(send(driver::NodeId(peer.0), Class::Bulk, &batch));
+            }
+            Copy::Whole { slot } => {
+                let keys = self.b2b.keys_of(slot).into_iter();
+                let stored = keys.filter_map(|key| {
+                    let value = frames::value_bytes(&self.b2b.stored(&key)?);
+                    Some((key, value))
+                });
+                self.replicator.provide(now, slot, stored);
+            }
+            Copy::Synced { peer, slots } => {
+                let slots = slots.into_iter().collect();
+                self.ownership.handle_input(now, ownership::Input::Synced { peer, slots });
+            }
+            Copy::Unsynced { peer, slots } => {
+                let slots = slots.into_iter().collect();
+                self.ownership.handle_input(now, ownership::Input::Unsynced { peer, slots });
+            }
+            Copy::Late { peer } => {
+                warn!(peer = peer.0, "the standby is late: calls go on unprotected");
+            }
+            Copy::Caught { peer } => info!(peer = peer.0, "the standby keeps up again"),
+            Copy::Refused { peer, slot, refusal } => {
+                warn!(peer = peer.0, %slot, %refusal, "the standby refuses copies");
+            }
+        }
+    }
+
+    /// Lets something out of the process, as far as the lease goes: a message that must not go out is
+    /// lost, as it could be in the network; what nobody would repeat waits.
+    pub(super) fn exit(&mut self, now: Instant, exit: Exit) {
+        let may_act = self.ownership.may_act(now);
+        match exit {
+            Exit::Sip(message) if may_act && !self.yielded.contains(message.slot) => {
+                self.wishes.push_back(Wish::Sip(message));
+            }
+            Exit::Sip(_) => self.muted += 1,
+            Exit::Detail(detail) if may_act => journal::detail(&detail),
+            Exit::Detail(detail) => self.held.push_back(Held::Detail(detail)),
+        }
+    }
+
+    /// Returns whether that boot of a mediagate is known to be dead.
+    fn is_gone(&self, gateway: NodeId, boot: Boot) -> bool {
+        self.verdicts.is_dead(gateway, boot)
+            || self.mediagates.boot(gateway).is_some_and(|known| known != boot)
+    }
+}
+
+/// Returns where the media of these calls is, and where it would go next.
+fn places(values: &[(Slot, Key, Value)]) -> BTreeSet<(NodeId, Boot)> {
+    let records = values.iter().filter_map(|(_, _, value)| match value {
+        Value::Call(record) => Some(record),
+        Value::Ended(_) | Value::Bindings(_) => None,
+    });
+    let places = records.flat_map(|record| record.holder.iter().chain(&record.standby));
+    places.map(|place| (place.gateway, place.boot)).collect()
+}
+
+fn call_of(command: &MediaCommand) -> CallId {
+    match command {
+        MediaCommand::Open(call) | MediaCommand::Update(call) => call.call,
+        MediaCommand::Close { call, .. } => *call,
+    }
+}
