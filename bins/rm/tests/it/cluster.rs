@@ -1,7 +1,9 @@
 //! Whole clusters in the simulator: phones call through gate, b2b, controller and mediagates.
 
 mod deaths;
+mod pair;
 mod plan;
+mod restart;
 mod seeds;
 mod single;
 mod trial;

@@ -6,8 +6,10 @@ use b2bua::frame::{SipIn, SipOut};
 use bytes::Bytes;
 use failover::controller::{Ask, Gateways, Here, Introduce, Published, Verdict};
 use failover::detector::{Cause, Dead};
+use failover::replica::{Ack, Batch, Item, Key, Refusal, Refused, StreamId, Sum};
 use failover::slots::Reign;
-use failover::{Boot, Epoch, Flow, NodeId, Slot, SlotMap, Transport};
+use failover::voter::{Answer, Bid, Gone, Vote};
+use failover::{Boot, CallId, Epoch, Flow, NodeId, Slot, SlotMap, SlotSet, Transport};
 use rm::frames::{Frame, GateHello};
 
 const BOOT: u64 = 1_800_000_000_123;
@@ -48,6 +50,44 @@ fn what_gate_and_b2b_say_first_has_its_golden_bytes() {
     (0..128).for_each(|slot| slots.set(Slot(slot), reign));
     slots.set(Slot(255), Reign { standby: Some(NodeId(12)), owner: NodeId(14), epoch: Epoch(9) });
     check(&slots);
+}
+
+#[test]
+fn what_is_said_about_slots_has_its_golden_bytes() {
+    let slots: SlotSet = (0..128).map(Slot).collect();
+    check(&Bid {
+        node: NodeId(12),
+        boot: Boot(BOOT),
+        round: 3,
+        trial: true,
+        slots,
+        epoch: Epoch(1_800_000_000),
+        known: Epoch(7),
+        owner: Some(NodeId(15)),
+        gone: Gone::Dead(Boot(BOOT - 1)),
+    });
+    check(&Vote { round: 3, answer: Answer::Stale { promised: Epoch(8) } });
+}
+
+#[test]
+fn what_owner_and_standby_say_has_its_golden_bytes() {
+    let stream = StreamId { boot: Boot(BOOT), number: 2 };
+    let (slot, sum) = (Slot(0x5e), Sum { count: 1, digest: 0x0123_4567_89ab_cdef });
+    let key = Key::Call(CallId(0x1122_3344_5566_7788));
+    let value = Some(Bytes::from_static(b"\x02\x10record"));
+    let refused = Refused { slot, item: 4, refusal: Refusal::OlderEpoch(Epoch(9)) };
+    check(&Batch {
+        stream,
+        first: 1,
+        items: vec![
+            Item::Begin { slot, epoch: Epoch(7) },
+            Item::Record { slot, key, value },
+            Item::End { slot, sum },
+            Item::HandOver { slots: vec![slot] },
+        ],
+    });
+    let (held, refused) = (vec![(slot, sum)], vec![refused]);
+    check(&Ack { stream, taken: 4, broken: false, held, refused });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use testkit::{
     SpeaksFrom,
 };
 
-use super::world::{CONTROLLER, FIRST_MEDIAGATE, Layout, OTHER_MEDIAGATE};
+use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, Layout, OTHER_B2B, OTHER_MEDIAGATE};
 
 /// A run that follows from its seed.
 #[derive(Debug)]
@@ -74,7 +74,12 @@ impl Plan {
     /// Draws a run.
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
-        let layout = if dice.one_in(3) { Layout::One } else { Layout::Three };
+        let layout = match dice.below(6) {
+            0 => Layout::One,
+            1 | 2 => Layout::Three,
+            3 => Layout::Two,
+            _ => Layout::Pair,
+        };
         let path = dice.path();
         let count = 1 + dice.below(3);
         let calls = (0..count)
@@ -102,8 +107,12 @@ impl Plan {
 }
 
 impl Harm {
-    /// Whether the calls of a mediagate have to move.
-    pub(crate) fn hits_a_mediagate(self) -> bool {
+    /// Whether another b2b may have to go on with calls.
+    pub(crate) fn hits_a_b2b(self) -> bool {
+        [B2B, OTHER_B2B].contains(&self.node())
+    }
+
+    fn node(self) -> NodeId {
         let (Self::Crash(node)
         | Self::Restart(node)
         | Self::PowerOff(node)
@@ -112,7 +121,12 @@ impl Harm {
         | Self::Mute(node)
         | Self::Deafen(node)
         | Self::Cut(node, ..)) = self;
-        node == FIRST_MEDIAGATE || node == OTHER_MEDIAGATE
+        node
+    }
+
+    /// Whether the calls of a mediagate have to move.
+    pub(crate) fn hits_a_mediagate(self) -> bool {
+        [FIRST_MEDIAGATE, OTHER_MEDIAGATE].contains(&self.node())
     }
 }
 
@@ -277,8 +291,9 @@ impl Dice {
         let gateway =
             self.pick(&[FIRST_MEDIAGATE, FIRST_MEDIAGATE, FIRST_MEDIAGATE, OTHER_MEDIAGATE]);
         let node = match layout {
-            Layout::Three if self.one_in(4) => CONTROLLER,
-            Layout::Three | Layout::One => gateway,
+            Layout::Pair if !self.one_in(4) => self.pick(&[B2B, OTHER_B2B]),
+            Layout::Three | Layout::Pair | Layout::Two if self.one_in(4) => CONTROLLER,
+            Layout::One | Layout::Three | Layout::Pair | Layout::Two => gateway,
         };
         match self.below(12) {
             0..=3 => Harm::Crash(node),

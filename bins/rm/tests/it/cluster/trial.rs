@@ -27,7 +27,8 @@ enum Wrong {
     /// Who holds and who is held, as each side says.
     #[expect(dead_code, reason = "for the message")]
     Disagree([(PhoneId, State); 2]),
-    /// The b2b has calls, or mediagates have legs, of which no phone knows.
+    /// The b2bs have calls, or mediagates legs, of which no phone knows; or slots have no owner, or
+    /// two.
     #[expect(dead_code, reason = "for the message")]
     Left(usize),
 }
@@ -45,6 +46,9 @@ impl Trial {
         self.begin_calls();
         self.world.scenario.run_until_message(Duration::from_secs(6), self.plan.at_message);
         self.harm(self.plan.harm);
+        if self.plan.harm.hits_a_b2b() {
+            self.world.run(PROBE);
+        }
         let probe = (FIRST_SPARE, PhoneId(FIRST_SPARE.0 + 1));
         self.probe(probe)?;
         self.world.run(self.plan.outage.saturating_sub(PROBE));
@@ -71,6 +75,9 @@ impl Trial {
             let legs =
                 trial.world.open_legs(FIRST_MEDIAGATE) + trial.world.open_legs(OTHER_MEDIAGATE);
             left(legs)
+        })?;
+        self.eventually("every slot has one owner", SETTLE, |trial| {
+            left(trial.world.slots().abs_diff(failover::slots::SLOTS))
         })?;
         let last = (PhoneId(FIRST_SPARE.0 + 2), PhoneId(FIRST_SPARE.0 + 3));
         self.world.call(last.0, last.1);

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use b2bua::Transport;
+use driver::store::{MemoryDisk, Store};
 use driver::{Class, Input, Metrics, Node, NodeId, Output};
 use mediagate::{Forwarding, Mediagate};
 use rm::{ListenerConfig, Peer, PeerRoles, Rm, Roles};
@@ -14,7 +15,11 @@ use testkit::{Command, PhoneId};
 pub(crate) const GATE: NodeId = NodeId(11);
 /// The b2b; with [`Layout::One`] every role of `rm`.
 pub(crate) const B2B: NodeId = NodeId(12);
-/// The controller.
+/// The second gate, with [`Layout::Pair`]; every role of the second server with [`Layout::Two`].
+pub(crate) const OTHER_GATE: NodeId = NodeId(14);
+/// The second b2b; the same node as [`OTHER_GATE`] with [`Layout::Two`].
+pub(crate) const OTHER_B2B: NodeId = NodeId(15);
+/// The controller, and the witness where there is one.
 pub(crate) const CONTROLLER: NodeId = NodeId(13);
 /// The mediagate that gets the calls.
 pub(crate) const FIRST_MEDIAGATE: NodeId = NodeId(31);
@@ -28,6 +33,10 @@ pub(crate) enum Layout {
     One,
     /// Each in its own.
     Three,
+    /// Two gates and two b2bs, each in its own; the controller is the witness.
+    Pair,
+    /// Two servers with every role, [`B2B`] and [`OTHER_B2B`]; the controller is the witness.
+    Two,
 }
 
 /// Any node of the cluster.
@@ -40,12 +49,18 @@ pub(crate) enum Server {
 
 /// A cluster with phones.
 pub(crate) struct World {
+    layout: Layout,
     pub(crate) scenario: Scenario<Server>,
 }
 
 impl World {
     /// Builds a cluster with ten phones.
     pub(crate) fn new(seed: u64, layout: Layout) -> Self {
+        Self::with_disk(seed, layout, None)
+    }
+
+    /// Builds a cluster whose b2b keeps its records on a disk.
+    pub(crate) fn with_disk(seed: u64, layout: Layout, disk: Option<&MemoryDisk>) -> Self {
         let phones = testkit::Config {
             phones: 10,
             // Each has an address of its own, as behind no two phones stands one next hop.
@@ -62,8 +77,10 @@ impl World {
                 .iter()
                 .flat_map(|dial| dial.classes.iter().map(|class| (dial.peer, *class)))
                 .collect();
+            let disk = disk.filter(|_| config.roles.b2b).cloned();
             scenario.add(NodeId(config.node.0), config.address, &dial, move |start| {
-                Server::Rm(Box::new(Rm::new(&config, &start)))
+                let store = disk.as_ref().map(Store::memory);
+                Server::Rm(Box::new(Rm::with_store(&config, &start, store)))
             });
         }
         for (id, host) in [(FIRST_MEDIAGATE, 3), (OTHER_MEDIAGATE, 5)] {
@@ -76,7 +93,7 @@ impl World {
                 Server::Mediagate(Box::new(Mediagate::new(&config, start)))
             });
         }
-        Self { scenario }
+        Self { layout, scenario }
     }
 
     /// Waits until the cluster can carry calls, and registers every phone.
@@ -101,32 +118,52 @@ impl World {
         self.scenario.sim().run_for(span);
     }
 
-    /// Returns whether every call that the b2b holds has a standby.
+    /// Returns whether every call has a standby mediagate.
     pub(crate) fn has_standby(&self) -> bool {
-        match self.scenario.server(B2B) {
-            Some(Server::Rm(rm)) => {
-                rm.b2b().is_some_and(|b2b| b2b.records().all(|record| record.standby.is_some()))
-            }
-            Some(Server::Mediagate(_)) | None => false,
-        }
+        let mut records = self.b2bs().flat_map(|(_, b2b)| b2b.records());
+        records.all(|record| record.standby.is_some())
     }
 
-    /// Returns how many calls the b2b holds.
+    /// Returns how many calls the b2bs hold.
     pub(crate) fn live_calls(&self) -> usize {
-        match self.scenario.server(B2B) {
-            Some(Server::Rm(rm)) => rm.b2b().map_or(0, |b2b| b2b.figures().calls),
-            Some(Server::Mediagate(_)) | None => 0,
-        }
+        self.b2bs().map(|(_, b2b)| b2b.figures().calls).sum()
+    }
+
+    /// Returns who holds the only call there is.
+    pub(crate) fn owner(&self) -> Option<NodeId> {
+        let mut owners = self.b2bs().filter(|(_, b2b)| 0 < b2b.figures().calls);
+        owners.next().map(|(id, _)| id).filter(|_| owners.next().is_none())
+    }
+
+    /// Returns how many slots are owned, those of two owners twice.
+    pub(crate) fn slots(&self) -> usize {
+        let b2bs: Vec<NodeId> = self.b2bs().map(|(id, _)| id).collect();
+        let slots = b2bs.into_iter().map(|id| self.figure(id, "rm_slots")).sum::<u64>();
+        usize::try_from(slots).expect("there are few")
+    }
+
+    /// Returns the b2bs that run.
+    fn b2bs(&self) -> impl Iterator<Item = (NodeId, &b2bua::B2b)> {
+        let nodes = nodes(self.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id));
+        nodes.filter_map(|id| match self.scenario.server(id)? {
+            Server::Rm(rm) => Some((id, rm.b2b()?)),
+            Server::Mediagate(_) => None,
+        })
+    }
+
+    /// Returns a figure of a node; zero when it does not run.
+    pub(crate) fn figure(&self, node: NodeId, name: &str) -> u64 {
+        let Some(server) = self.scenario.server(node) else { return 0 };
+        let mut metrics = Metrics::default();
+        server.metrics(&mut metrics);
+        let text = metrics.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.expect("the node has it").parse().expect("a whole number")
     }
 
     /// Returns how many legs a mediagate has open.
     pub(crate) fn open_legs(&self, mediagate: NodeId) -> usize {
-        let Some(server) = self.scenario.server(mediagate) else { return 0 };
-        let mut metrics = Metrics::default();
-        server.metrics(&mut metrics);
-        let text = metrics.text();
-        let legs = text.lines().find_map(|line| line.strip_prefix("mediagate_legs "));
-        legs.expect("a mediagate says so").parse().expect("a whole number")
+        usize::try_from(self.figure(mediagate, "mediagate_legs")).expect("there are few")
     }
 }
 
@@ -135,14 +172,20 @@ pub(crate) fn nodes(layout: Layout) -> Vec<NodeId> {
     match layout {
         Layout::One => vec![B2B, FIRST_MEDIAGATE, OTHER_MEDIAGATE],
         Layout::Three => vec![GATE, B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE],
+        Layout::Pair => {
+            vec![GATE, OTHER_GATE, B2B, OTHER_B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE]
+        }
+        Layout::Two => vec![B2B, OTHER_B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE],
     }
 }
 
-/// The host of a mediagate or of the controller with [`Layout::Three`].
+/// The host of a node that has one of its own.
 pub(crate) fn host(node: NodeId) -> IpAddr {
     match node {
+        B2B => ip(2),
         FIRST_MEDIAGATE => ip(3),
         CONTROLLER => ip(4),
+        OTHER_B2B => ip(6),
         _ => ip(5),
     }
 }
@@ -193,7 +236,16 @@ fn signalling(layout: Layout) -> Vec<rm::Config> {
     let parts = match layout {
         Layout::One => vec![(B2B, 1, all)],
         Layout::Three => vec![(GATE, 1, gate), (B2B, 2, b2b), (CONTROLLER, 4, controller)],
+        Layout::Pair => vec![
+            (GATE, 1, gate),
+            (B2B, 2, b2b),
+            (CONTROLLER, 4, controller),
+            (OTHER_B2B, 6, b2b),
+            (OTHER_GATE, 7, gate),
+        ],
+        Layout::Two => vec![(B2B, 1, all), (OTHER_B2B, 6, all), (CONTROLLER, 4, controller)],
     };
+    let has_witness = matches!(layout, Layout::Pair | Layout::Two);
     let peers: Vec<(NodeId, u8, PeerRoles)> =
         parts
             .iter()
@@ -210,6 +262,8 @@ fn signalling(layout: Layout) -> Vec<rm::Config> {
             let mut config = rm::Config::new(failover::NodeId(id.0), ip(host));
             config.host = format!("server{host}");
             config.roles = roles;
+            config.slot_key = 0x68f4_a1d2_c07b_935e;
+            config.witness = has_witness.then_some(failover::NodeId(CONTROLLER.0));
             config.links = Some(SocketAddr::new(ip(host), 7101));
             config.trusted = vec!["10.0.0.0/8".parse().unwrap()];
             config.peers = peers

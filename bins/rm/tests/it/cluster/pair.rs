@@ -1,0 +1,236 @@
+//! Two b2bs: one dies, hangs or is cut off, and the other goes on.
+
+use std::time::Duration;
+
+use driver::{Input, NodeId, StopReason};
+use testkit::scenario::DEAF;
+use testkit::{Command, Incoming, Manners, PhoneId, State};
+
+use super::world::{B2B, CONTROLLER, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, World};
+
+const A: PhoneId = PhoneId(0);
+const B: PhoneId = PhoneId(1);
+const C: PhoneId = PhoneId(2);
+const D: PhoneId = PhoneId(3);
+
+#[test]
+fn the_b2b_of_a_call_dies_and_nobody_notices() {
+    let (mut world, owner, other) = talking(1, Layout::Pair);
+    let before = sip_seen(&world);
+    forget_heard(&mut world);
+    world.scenario.sim().crash(owner);
+    world.run(Duration::from_millis(500));
+
+    assert_eq!(world.owner(), Some(other));
+    assert_eq!(sip_seen(&world), before, "{}", world.scenario);
+    hears_without_loss(&mut world);
+    hold_resume_and_end(&mut world);
+}
+
+#[test]
+fn a_second_b2b_takes_back_what_it_had_when_the_first_comes_and_goes() {
+    let (mut world, owner, other) = talking(2, Layout::Pair);
+    let before = sip_seen(&world);
+    world.scenario.sim().crash(owner);
+    world.run(Duration::from_secs(1));
+    world.scenario.sim().restart(owner);
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.owner(), Some(other), "no slot goes back by itself");
+    world.scenario.sim().crash(other);
+    world.run(Duration::from_secs(1));
+
+    assert_eq!(world.owner(), Some(owner));
+    assert_eq!(sip_seen(&world), before, "{}", world.scenario);
+    hold_resume_and_end(&mut world);
+}
+
+#[test]
+fn a_cut_between_the_b2bs_alone_moves_nothing() {
+    let (mut world, owner, other) = talking(3, Layout::Pair);
+    let before = sip_seen(&world);
+    world.scenario.sim().cut_both(owner, other);
+    world.run(Duration::from_secs(10));
+
+    assert_eq!(takeovers(&world), 0);
+    assert_eq!((world.owner(), sip_seen(&world)), (Some(owner), before));
+    world.call(C, D);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    world.scenario.sim().heal_all();
+    world.run(Duration::from_secs(5));
+    assert_eq!(takeovers(&world), 0);
+}
+
+#[test]
+fn an_owner_cut_from_its_standby_and_from_a_gate_is_reached_through_the_other_gate() {
+    let (mut world, owner, other) = talking(4, Layout::Pair);
+    world.scenario.sim().cut_both(owner, other);
+    world.scenario.sim().cut_both(owner, GATE);
+    world.run(Duration::from_secs(8));
+
+    assert_eq!(world.owner(), Some(owner));
+    assert_eq!(takeovers(&world), 0);
+    hold_resume_and_end(&mut world);
+    assert!(0 < world.figure(OTHER_GATE, "rm_gate_relayed_total"));
+}
+
+#[test]
+fn two_servers_that_lose_the_witness_go_on() {
+    let (mut world, owner, _) = talking(5, Layout::Two);
+    let before = sip_seen(&world);
+    world.scenario.sim().crash(CONTROLLER);
+    world.run(Duration::from_secs(5));
+
+    assert_eq!((world.owner(), sip_seen(&world)), (Some(owner), before));
+    assert_eq!(takeovers(&world), 0);
+    hold_resume_and_end(&mut world);
+}
+
+#[test]
+fn a_short_pause_of_the_owner_is_nothing_and_a_long_one_a_takeover() {
+    let (mut world, owner, other) = talking(6, Layout::Pair);
+    let before = sip_seen(&world);
+    world.scenario.sim().pause(owner);
+    world.run(Duration::from_millis(200));
+    world.scenario.sim().resume(owner);
+    world.run(Duration::from_secs(2));
+    assert_eq!((world.owner(), takeovers(&world)), (Some(owner), 0));
+
+    world.scenario.sim().pause(owner);
+    world.run(Duration::from_secs(1));
+    world.scenario.sim().resume(owner);
+    world.run(Duration::from_secs(2));
+    assert_eq!((world.owner(), sip_seen(&world)), (Some(other), before), "{}", world.scenario);
+    hold_resume_and_end(&mut world);
+}
+
+#[test]
+fn a_call_that_ended_at_the_taker_does_not_come_back_with_the_old_owner() {
+    let (mut world, owner, _) = talking(7, Layout::Pair);
+    world.scenario.sim().crash(owner);
+    world.run(Duration::from_secs(1));
+    world.hang_up(A);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_idle();
+    world.scenario.sim().restart(owner);
+    world.run(Duration::from_secs(10));
+    world.scenario.assert_idle();
+    assert_eq!(world.live_calls(), 0);
+}
+
+#[test]
+fn a_b2b_and_the_mediagate_of_its_call_die_together() {
+    let (mut world, owner, _) = talking(8, Layout::Pair);
+    world.scenario.sim().crash(owner);
+    world.scenario.sim().crash(super::world::FIRST_MEDIAGATE);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B)]);
+    assert_eq!(world.open_legs(OTHER_MEDIAGATE), 2);
+    hold_resume_and_end(&mut world);
+}
+
+#[test]
+fn new_calls_work_a_second_after_the_death_of_any_b2b() {
+    for (seed, victim) in [(9, B2B), (10, OTHER_B2B)] {
+        let (mut world, _, _) = talking(seed, Layout::Pair);
+        world.scenario.sim().crash(victim);
+        world.run(Duration::from_secs(1));
+        world.call(C, D);
+        world.run(Duration::from_secs(2));
+        world.scenario.assert_talking(&[(A, B), (C, D)]);
+    }
+}
+
+#[test]
+fn a_b2b_that_drains_gives_its_calls_away_and_ends() {
+    let (mut world, owner, other) = talking(11, Layout::Pair);
+    let before = sip_seen(&world);
+    forget_heard(&mut world);
+    world.scenario.sim().tell(owner, Input::Drain);
+    world.run(Duration::from_millis(500));
+
+    assert_eq!(world.scenario.sim().stopped(owner), Some(&StopReason::Drained));
+    assert_eq!((world.owner(), sip_seen(&world)), (Some(other), before));
+    hears_without_loss(&mut world);
+    world.scenario.sim().restart(owner);
+    world.run(Duration::from_secs(3));
+    assert_eq!(world.figure(other, "rm_slots_unprotected"), 0);
+    hold_resume_and_end(&mut world);
+}
+
+#[test]
+fn every_slot_has_one_owner_and_a_copy_soon_after_a_death() {
+    let (mut world, owner, other) = talking(12, Layout::Pair);
+    world.scenario.sim().crash(owner);
+    world.run(Duration::from_millis(500));
+    assert_eq!(world.figure(other, "rm_slots"), 256);
+    assert_eq!(world.figure(other, "rm_slots_unprotected"), 256);
+    world.scenario.sim().restart(owner);
+    world.run(Duration::from_secs(2));
+    assert_eq!((world.figure(owner, "rm_slots"), world.figure(other, "rm_slots")), (0, 256));
+    assert_eq!(world.figure(other, "rm_slots_unprotected"), 0);
+}
+
+/// A cluster in which A and B talk, the b2b that owns their call, and the other one.
+fn talking(seed: u64, layout: Layout) -> (World, NodeId, NodeId) {
+    let mut world = World::new(seed, layout);
+    world.start();
+    let answer_after = Duration::from_millis(50);
+    let incoming = Incoming::Answer { ring_after: Some(Duration::ZERO), answer_after };
+    for phone in [A, B] {
+        let manners = Manners { incoming: incoming.clone(), ..Manners::default() };
+        world.scenario.plan(Duration::ZERO, phone, Command::Behave(Box::new(manners)));
+    }
+    world.call(A, B);
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&[(A, B)]);
+    world.run(DEAF);
+    let owner = world.owner().expect("one b2b has the call");
+    let other = if owner == B2B { OTHER_B2B } else { B2B };
+    (world, owner, other)
+}
+
+/// Whoever has the call now serves it whole.
+fn hold_resume_and_end(world: &mut World) {
+    let held = State::Talking { holds: true, held: false };
+    let free = State::Talking { holds: false, held: false };
+    for phone in [A, B] {
+        for (command, state) in [(Command::Hold, held), (Command::Resume, free)] {
+            world.scenario.plan(Duration::ZERO, phone, command);
+            world.run(Duration::from_secs(1));
+            assert_eq!(world.scenario.fleet().state(phone), state, "{}", world.scenario);
+        }
+    }
+    world.run(Duration::from_secs(1));
+    world.scenario.assert_talking(&[(A, B)]);
+    world.hang_up(B);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_idle();
+    assert_eq!(world.live_calls(), 0);
+}
+
+fn forget_heard(world: &mut World) {
+    world.scenario.with_fleet(|fleet, now| {
+        for phone in [A, B] {
+            fleet.take_heard(now, phone);
+        }
+    });
+}
+
+fn hears_without_loss(world: &mut World) {
+    let heard =
+        world.scenario.with_fleet(|fleet, now| [A, B].map(|phone| fleet.take_heard(now, phone)));
+    for heard in heard {
+        assert_eq!((heard.lost, heard.duplicated, heard.late), (0, 0, 0));
+        assert!(heard.silence < Duration::from_millis(25), "{heard:?}");
+    }
+}
+
+/// How many SIP messages came to phones.
+fn sip_seen(world: &World) -> u64 {
+    world.scenario.fleet().journal().messages_count().1
+}
+
+fn takeovers(world: &World) -> u64 {
+    [B2B, OTHER_B2B].map(|b2b| world.figure(b2b, "rm_takeovers_total")).iter().sum()
+}

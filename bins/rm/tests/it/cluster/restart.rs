@@ -1,0 +1,92 @@
+//! The only server restarts, whole or in parts: its calls are still there.
+
+use std::time::Duration;
+
+use driver::NodeId;
+use driver::store::MemoryDisk;
+use testkit::{PhoneId, State};
+
+use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_MEDIAGATE, World};
+
+const A: PhoneId = PhoneId(0);
+const B: PhoneId = PhoneId(1);
+const C: PhoneId = PhoneId(2);
+const D: PhoneId = PhoneId(3);
+
+/// What the store may lose: a group, and a commit.
+const WINDOW: Duration = Duration::from_millis(30);
+
+#[test]
+fn the_only_b2b_restarts_and_its_calls_go_on() {
+    let disk = MemoryDisk::default();
+    let mut world = talking(1, Layout::Three, &disk);
+    world.scenario.sim().crash(B2B);
+    disk.crash(world.scenario.now(), WINDOW);
+    world.run(Duration::from_secs(2));
+    world.scenario.sim().restart(B2B);
+    world.run(Duration::from_secs(3));
+
+    world.scenario.assert_talking(&[(A, B)]);
+    assert_eq!(world.live_calls(), 1);
+    end(&mut world);
+}
+
+#[test]
+fn everything_restarts_and_calls_and_registrations_are_there() {
+    let disk = MemoryDisk::default();
+    let mut world = talking(2, Layout::Three, &disk);
+    crash_everything(&mut world);
+    disk.crash(world.scenario.now(), WINDOW);
+    world.run(Duration::from_secs(1));
+    restart_everything(&mut world);
+    world.run(Duration::from_secs(8));
+
+    world.scenario.assert_talking(&[(A, B)]);
+    world.call(C, D);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    world.hang_up(C);
+    end(&mut world);
+}
+
+#[test]
+fn a_call_whose_phones_hung_up_meanwhile_ends_and_nothing_rings() {
+    let disk = MemoryDisk::default();
+    let mut world = talking(3, Layout::Three, &disk);
+    crash_everything(&mut world);
+    world.hang_up(A);
+    world.run(Duration::from_secs(1));
+    restart_everything(&mut world);
+    world.run(Duration::from_secs(35));
+
+    let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
+    assert_eq!(states, [State::Idle, State::Idle], "{}", world.scenario);
+    assert_eq!(world.live_calls(), 0);
+}
+
+const EVERYTHING: [NodeId; 5] = [GATE, B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE];
+
+fn crash_everything(world: &mut World) {
+    EVERYTHING.iter().for_each(|node| world.scenario.sim().crash(*node));
+}
+
+fn restart_everything(world: &mut World) {
+    EVERYTHING.iter().for_each(|node| world.scenario.sim().restart(*node));
+}
+
+fn talking(seed: u64, layout: Layout, disk: &MemoryDisk) -> World {
+    let mut world = World::with_disk(seed, layout, Some(disk));
+    world.start();
+    world.call(A, B);
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&[(A, B)]);
+    world
+}
+
+fn end(world: &mut World) {
+    world.hang_up(B);
+    world.run(Duration::from_secs(2));
+    let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
+    assert_eq!(states, [State::Idle, State::Idle], "{}", world.scenario);
+    assert_eq!(world.live_calls(), 0);
+}
