@@ -107,6 +107,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) layout: Layout,
     pub(crate) all: &'a [Server],
     pub(crate) realtime: bool,
+    /// Whether most phones never say anything, for which their calls must not end.
+    pub(crate) some_are_mute: bool,
     /// Where processes keep what must outlive them.
     pub(crate) dir: &'a Path,
 }
@@ -158,7 +160,8 @@ impl Server {
         if !self.is_mediagate() {
             let _ = writeln!(text, "roles = [\"{}\"]", self.role.name());
             text.push_str("\n[segment]\nkey = \"68f4a1d2c07b935e\"\n");
-            if let Some(witness) = terms.layout.witness().filter(|_| self.role == Role::B2b) {
+            let votes_or_asks = |witness: &u16| self.role == Role::B2b || self.id == *witness;
+            if let Some(witness) = terms.layout.witness().filter(votes_or_asks) {
                 let _ = writeln!(text, "witness = {witness}");
             }
         }
@@ -175,12 +178,14 @@ impl Server {
             }
             Role::Mediagate => {
                 let (beat, standby) = (self.beat(), self.standby);
-                // Most phones of a large fleet never say anything.
                 let _ = write!(
                     text,
                     "\n[beat]\nlisten = \"{beat}\"\n\n[media]\nlisten = \"{ip}\"\n\
-                     ports = \"10000-32767\"\nworkers = 1\nstandby = {standby}\nsilence_max = 3600\n"
+                     ports = \"10000-32767\"\nworkers = 1\nstandby = {standby}\n"
                 );
+                if terms.some_are_mute {
+                    text.push_str("silence_max = 3600\n");
+                }
             }
             Role::B2b if self.standby => text.push_str("\n[b2b]\nstandby = true\n"),
             Role::B2b | Role::Controller => {}

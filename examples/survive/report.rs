@@ -151,6 +151,14 @@ impl Report {
                 self.slack
             );
         }
+        if !self.roles.is_empty() || self.hogs.is_some() {
+            self.write_outages(&mut text);
+        }
+        self.write_checks(&mut text);
+        text
+    }
+
+    fn write_outages(&self, text: &mut String) {
         text.push_str(HEAD);
         for role in &self.roles {
             for (index, outage) in role.outages.iter().enumerate() {
@@ -173,8 +181,6 @@ impl Report {
             "the example's own clock came at most {} ms late\n\n",
             millis_text(late)
         ));
-        self.write_checks(&mut text);
-        text
     }
 
     fn write_checks(&self, text: &mut String) {

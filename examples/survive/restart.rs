@@ -54,9 +54,8 @@ impl Show<'_> {
             self.account.say(&format!("{again} calls were made again"));
         }
         let calls = self.args.calls;
-        // Only who loses its memory must be told what phones have forgotten.
-        let forgetful = matches!(role, None | Some(Role::B2b));
-        let forgotten = if forgetful { calls / FORGOTTEN_EVERY } else { 0 };
+        // While the media goes on, phones are told nothing and have nothing to answer.
+        let forgotten = if role.is_none() { calls / FORGOTTEN_EVERY } else { 0 };
         self.stage.begin()?;
         let at = clock();
         match role {

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use crate::survive::account::wait_for;
 use crate::survive::args::{Args, Role};
 use crate::survive::layout::{Layout, Server, Terms};
+use crate::survive::stage::VOICED_ALL_MAX;
 
 /// Parts that the calls of a segment are dealt into.
 const SLOTS: u32 = 256;
@@ -26,6 +27,7 @@ pub(crate) struct Servers {
     bin_dir: Option<PathBuf>,
     layout: Layout,
     realtime: bool,
+    some_are_mute: bool,
     all: Vec<Server>,
     running: Vec<(Server, Child)>,
 }
@@ -40,6 +42,7 @@ impl Servers {
             bin_dir: args.bin_dir.clone(),
             layout: args.layout,
             realtime: !args.no_realtime,
+            some_are_mute: VOICED_ALL_MAX < args.calls,
             all: args.layout.servers(args.calls),
             running: Vec::new(),
         };
@@ -194,8 +197,13 @@ impl Servers {
     fn spawn(&mut self, server: Server) -> anyhow::Result<()> {
         let name = server.name();
         let config = self.dir.join(format!("{name}.toml"));
-        let terms =
-            Terms { layout: self.layout, all: &self.all, realtime: self.realtime, dir: &self.dir };
+        let terms = Terms {
+            layout: self.layout,
+            all: &self.all,
+            realtime: self.realtime,
+            some_are_mute: self.some_are_mute,
+            dir: &self.dir,
+        };
         fs::write(&config, server.config(&terms))?;
         let log =
             File::options().create(true).append(true).open(self.dir.join(format!("{name}.log")))?;

@@ -25,6 +25,8 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// How long a returned process gets to be taken in again. The ports of a new
 /// mediagate rest for 2 s.
 const RETURN: Duration = Duration::from_secs(3);
+/// How long after its last message a call is in the middle of nothing.
+const SETTLED: Duration = Duration::from_millis(500);
 /// How long busy processes run.
 const HOGGED: Duration = Duration::from_secs(60);
 /// The phones' own ticks must not come later than this.
@@ -56,7 +58,8 @@ pub(crate) fn run(
     raise_file_limit()?;
     let servers = Servers::start(args)?;
     check_file_limit(args.calls, servers.mediagates())?;
-    account.say(&format!("{} run; logs in {}", args.layout.name(), servers.dir().display()));
+    let (layout, dir) = (args.layout.name(), servers.dir().display());
+    account.say(&format!("{layout}: all processes run; logs in {dir}"));
     pause(RETURN);
     report.realtime = servers.is_realtime();
     let class = if report.realtime { "with" } else { "without" };
@@ -144,6 +147,8 @@ impl Show<'_> {
         }
         if role == Role::B2b {
             self.servers.wait_until_protected()?;
+            // What changed last is copied within 50 ms: so that no other call is amid a transaction.
+            pause(SETTLED);
         }
         let victim = self.victim(role)?;
         let how = self.args.how;

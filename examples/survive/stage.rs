@@ -21,7 +21,7 @@ pub(crate) const NEW_CALLS: u32 = 12;
 pub(crate) const NEW_CALL_EVERY: Duration = Duration::from_millis(100);
 
 /// Up to so many calls all talk; of more, only the first [`VOICED`] do.
-const VOICED_ALL_MAX: u32 = 1000;
+pub(crate) const VOICED_ALL_MAX: u32 = 1000;
 const VOICED: u32 = 300;
 
 /// A call is silent, and so not kept, if nothing came for this long.
