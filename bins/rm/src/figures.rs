@@ -73,30 +73,10 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
     ] {
         out.counter(name, help, &[], value);
     }
-    let help = "Slots of the segment that this b2b owns.";
-    out.gauge("rm_slots", help, &[], gauge(role.ownership.own().len()));
-    let own = role.ownership.own().iter();
-    let unprotected = own.filter(|slot| !role.replicator.is_protected(*slot)).count();
-    let help = "Of those, slots whose calls would not outlive this b2b.";
-    out.gauge("rm_slots_unprotected", help, &[], gauge(unprotected));
+    slots(role, out);
     copies(role, out);
     if let Some(kept) = &role.kept {
         kept.store.metrics(out);
-    }
-    let counters = role.ownership.counters();
-    for (name, help, value) in [
-        ("rm_slots_won_total", "Times that slots were won.", counters.wins),
-        ("rm_takeovers_total", "Times that slots of another b2b were won.", counters.takeovers),
-        ("rm_bids_failed_total", "Bids that failed though a trial had not.", counters.failures),
-        ("rm_slots_lost_total", "Times that slots were lost to another b2b.", counters.losses),
-        (
-            "rm_leases_lost_total",
-            "Times that a lease ended while slots were owned.",
-            counters.mutes,
-        ),
-        ("rm_muted_total", "Messages not sent for want of a lease.", role.muted),
-    ] {
-        out.counter(name, help, &[], value);
     }
     for (id, linked, open, ready) in role.mediagates.figures(now) {
         let label = id.to_string();
@@ -116,6 +96,31 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
         );
     }
     detector("b2b", &role.verdicts.counters(), out);
+}
+
+/// Writes which slots this b2b owns, and how it came to them.
+fn slots(role: &B2bRole, out: &mut Metrics) {
+    let help = "Slots of the segment that this b2b owns.";
+    out.gauge("rm_slots", help, &[], gauge(role.ownership.own().len()));
+    let own = role.ownership.own().iter();
+    let unprotected = own.filter(|slot| !role.replicator.is_protected(*slot)).count();
+    let help = "Of those, slots whose calls would not outlive this b2b.";
+    out.gauge("rm_slots_unprotected", help, &[], gauge(unprotected));
+    let counters = role.ownership.counters();
+    for (name, help, value) in [
+        ("rm_slots_won_total", "Times that slots were won.", counters.wins),
+        ("rm_takeovers_total", "Times that slots of another b2b were won.", counters.takeovers),
+        ("rm_bids_failed_total", "Bids that failed though a trial had not.", counters.failures),
+        ("rm_slots_lost_total", "Times that slots were lost to another b2b.", counters.losses),
+        (
+            "rm_leases_lost_total",
+            "Times that a lease ended while slots were owned.",
+            counters.mutes,
+        ),
+        ("rm_muted_total", "Messages not sent for want of a lease.", role.muted),
+    ] {
+        out.counter(name, help, &[], value);
+    }
 }
 
 /// Writes what was copied to standbys, and what is held for others.

@@ -157,7 +157,7 @@ impl Package {
         let imports = self.0["dependencies"].as_array().expect("a list");
         imports.iter().map(|import| {
             // Code says the name that the manifest gives.
-            let name = import["rename"].as_str().or(import["name"].as_str());
+            let name = import["rename"].as_str().or_else(|| import["name"].as_str());
             (name.expect("a name"), import["kind"].as_str() == Some("dev"))
         })
     }
