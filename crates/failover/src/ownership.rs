@@ -23,7 +23,7 @@ use crate::slots::{Reign, SLOTS, SlotSet};
 use crate::{Boot, Clock, Epoch, NodeId, Slot, SlotMap};
 use bidding::Round;
 pub use io::{Input, Output};
-pub use lease::LEASE;
+pub use lease::{LEASE, lease_until};
 use peer::Peer;
 
 /// What an operator decides about a segment, and which of its b2bs this is. It must be the same at

@@ -5,6 +5,8 @@
 //! and an owner acts only while enough voters answer its pulses that no majority can have promised
 //! its slots to another: see [`ownership`](crate::ownership).
 
+mod promise;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::pulse::{Pulse, PulseBack, Standing};
 use crate::slots::{SLOTS, SlotSet};
 use crate::{Boot, Epoch, NodeId, Slot, SlotMap};
+pub use promise::Promise;
 
 /// From a b2b to every voter: it wants slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +43,7 @@ pub struct Bid {
 }
 
 /// Why an owner loses its slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Gone {
     /// It is not heard.
     Silent,
@@ -100,22 +103,6 @@ pub struct Voter {
     map: SlotMap,
 }
 
-/// What is promised of one slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Promise {
-    epoch: Epoch,
-    /// To whom. Nobody, while nothing was promised or named.
-    holder: Option<NodeId>,
-    /// Which life of it, once that was heard.
-    boot: Option<Boot>,
-    /// When it last claimed the slot in such a way that it may count on the answer.
-    heard_at: Option<Instant>,
-    /// When it last claimed the slot and had a lease.
-    held_at: Option<Instant>,
-    /// A former holder may count on an answer until then.
-    passes_from: Option<Instant>,
-}
-
 impl Voter {
     /// Returns a voter that starts at `now` and has promised nothing.
     pub fn new(now: Instant, node: NodeId, boot: Boot) -> Self {
@@ -162,8 +149,7 @@ impl Voter {
 
     /// Returns whether a frame of `slot` sent at `epoch` passes.
     pub fn accepts(&self, now: Instant, slot: Slot, epoch: Epoch) -> bool {
-        let promise = &self.promises[usize::from(slot.0)];
-        self.opens_at <= now && promise.epoch == epoch && promise.is_open(now)
+        self.opens_at <= now && self.promises[usize::from(slot.0)].passes(now, epoch)
     }
 
     /// Returns the owners this voter was told of.
@@ -173,7 +159,7 @@ impl Voter {
 
     /// Returns the highest epoch promised of `slot` or named; zero when there is none.
     pub fn promised(&self, slot: Slot) -> Epoch {
-        self.promises[usize::from(slot.0)].epoch
+        self.promises[usize::from(slot.0)].epoch()
     }
 
     fn note(&mut self, now: Instant) {
@@ -218,17 +204,17 @@ impl Voter {
             return Answer::Starting;
         }
         let asked = || bid.slots.iter().map(|slot| &self.promises[usize::from(slot.0)]);
-        let promised = asked().map(|promise| promise.epoch).max().unwrap_or_default();
+        let promised = asked().map(|promise| promise.epoch()).max().unwrap_or_default();
         if bid.epoch <= promised || bid.known < promised {
             return Answer::Stale { promised };
         }
-        let heard_at = asked().filter_map(|promise| promise.kept_from(bid, &self.boots)).max();
-        match heard_at.map(|heard_at| now.saturating_duration_since(heard_at.max(self.window_from)))
-        {
-            Some(silence) if silence < SILENCE => {
-                Answer::Heard { ms: u16::try_from(silence.as_millis()).unwrap_or(u16::MAX) }
+        let kept = |promise: &Promise| promise.kept_for(now, self.window_from, bid, &self.boots);
+        match asked().filter_map(kept).max() {
+            Some(left) => {
+                let ms = SILENCE.saturating_sub(left).as_millis();
+                Answer::Heard { ms: u16::try_from(ms).unwrap_or(u16::MAX) }
             }
-            Some(_) | None => Answer::Granted,
+            None => Answer::Granted,
         }
     }
 
@@ -240,86 +226,10 @@ impl Voter {
             None if self.boots.len() == B2BS_MAX => false,
             Some(_) | None => {
                 self.boots.insert(node, boot);
-                // What an earlier life held is free.
-                for promise in &mut *self.promises {
-                    if promise.holder == Some(node) && promise.boot.is_some_and(|old| old < boot) {
-                        promise.heard_at = None;
-                        promise.held_at = None;
-                    }
-                }
+                self.promises.iter_mut().for_each(|promise| promise.outlive(node, boot));
                 true
             }
         }
-    }
-}
-
-impl Promise {
-    /// Gives the slot to a bidder.
-    pub(crate) fn promise(&mut self, now: Instant, bid: &Bid) {
-        *self = Self {
-            epoch: bid.epoch,
-            holder: Some(bid.node),
-            boot: Some(bid.boot),
-            heard_at: Some(now),
-            held_at: Some(now),
-            passes_from: self.passes_from,
-        };
-    }
-
-    /// A higher epoch binds whoever names it. The former holder may be counting on an answer that it
-    /// got from here: only a bid asks for that, so the new one waits.
-    pub(crate) fn name(&mut self, now: Instant, owner: NodeId, epoch: Epoch) {
-        if self.epoch < epoch {
-            let former = self.heard_at.filter(|_| self.holder != Some(owner));
-            let passes_from = former.map(|heard_at| heard_at + SILENCE).max(self.passes_from);
-            let (heard_at, held_at) = (Some(now), Some(now));
-            let holder = Some(owner);
-            *self = Self { epoch, holder, boot: None, heard_at, held_at, passes_from };
-        }
-    }
-
-    /// Takes in a claim to the slot.
-    pub(crate) fn claim(&mut self, now: Instant, pulse: &Pulse, epoch: Epoch) -> Standing {
-        let is_holder = self.holder == Some(pulse.node)
-            && self.boot.map_or(self.epoch == epoch, |boot| boot == pulse.boot);
-        if !is_holder {
-            return Standing::Fenced { promised: self.epoch };
-        }
-        self.boot = Some(pulse.boot);
-        if pulse.holds {
-            self.held_at = Some(now);
-        } else if self.held_at.is_none_or(|held_at| held_at + SILENCE <= now) {
-            // Who has no lease for so long reaches too few to serve, and must not keep others from it.
-            return Standing::Lapsed;
-        }
-        self.heard_at = Some(now);
-        if epoch < self.epoch {
-            // A bid of its own failed elsewhere.
-            Standing::Fenced { promised: self.epoch }
-        } else if self.is_open(now) {
-            Standing::Passes
-        } else {
-            Standing::Starting
-        }
-    }
-
-    /// Returns when the holder was last heard, if `bid` must wait for its silence.
-    pub(crate) fn kept_from(&self, bid: &Bid, boots: &BTreeMap<NodeId, Boot>) -> Option<Instant> {
-        let holder = self.holder.filter(|holder| *holder != bid.node)?;
-        let is_named = bid.owner == Some(holder);
-        let is_gone = match bid.gone {
-            Gone::Silent => false,
-            Gone::Dead(dead) => {
-                is_named
-                    && self.boot.max(boots.get(&holder).copied()).is_none_or(|boot| boot <= dead)
-            }
-            Gone::Yields(epoch) => is_named && self.epoch == epoch,
-        };
-        self.heard_at.filter(|_| !is_gone)
-    }
-
-    fn is_open(&self, now: Instant) -> bool {
-        self.epoch != Epoch(0) && self.passes_from.is_none_or(|from| from <= now)
     }
 }
 

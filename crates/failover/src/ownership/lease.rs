@@ -24,13 +24,11 @@ impl Ownership {
     }
 }
 
-/// Returns when the lease ends: [`LEASE`] after the `needed`-th newest of the pulses that were
-/// answered was sent.
-pub(super) fn lease_until(
-    acked_at: impl Iterator<Item = Instant>,
-    needed: usize,
-) -> Option<Instant> {
-    let mut acked_at: Vec<Instant> = acked_at.collect();
+/// Returns when the lease of an owner ends that needs the answers of `needed` voters: [`LEASE`] after
+/// the `needed`-th newest of the pulses that were answered was sent. `acked_at` holds when the newest
+/// of each voter was sent. `None` when there never was a lease.
+pub fn lease_until(acked_at: impl IntoIterator<Item = Instant>, needed: usize) -> Option<Instant> {
+    let mut acked_at: Vec<Instant> = acked_at.into_iter().collect();
     acked_at.sort_unstable();
     Some(*acked_at.iter().rev().nth(needed.checked_sub(1)?)? + LEASE)
 }

@@ -60,6 +60,15 @@ fn consent_counts_for_the_epoch_it_was_given_at() {
 }
 
 #[test]
+fn consent_of_an_owner_that_has_won_its_slot_anew_elsewhere_counts_no_more() {
+    let mut run = Run::owned();
+    assert_eq!(run.pulse(OWNER, 7, 6, true), Standing::Passes);
+
+    let bid = Bid { gone: Gone::Yields(Epoch(5)), known: Epoch(6), ..run.by(OTHER, 7) };
+    assert_eq!(run.bid(bid), Answer::Heard { ms: 0 });
+}
+
+#[test]
 fn an_epoch_is_promised_once_and_only_to_who_knows_the_last() {
     let mut run = Run::owned();
     let bid = Bid { gone: Gone::Dead(Boot(7)), ..run.by(OTHER, 6) };
