@@ -10,6 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
+#[cfg(test)]
+pub(crate) use timer::Timer;
 use timer::{Budget, Wait};
 
 use crate::links::Links;
@@ -184,6 +186,17 @@ impl Bully {
 
     pub(crate) fn links(&self) -> &Links {
         &self.links
+    }
+
+    #[cfg(test)]
+    pub(crate) fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    /// Returns how many campaigns this life has started.
+    #[cfg(test)]
+    pub(crate) fn campaigns(&self) -> u64 {
+        self.nonce
     }
 
     pub(crate) fn life(&self) -> Life {

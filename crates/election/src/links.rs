@@ -105,6 +105,15 @@ impl Links {
         self.digest
     }
 
+    /// Replaces each version by what `number` makes of it, in the same order.
+    #[cfg(test)]
+    pub(crate) fn renumber(&mut self, number: impl Fn(&LinkState) -> u64) {
+        for state in self.states.values_mut() {
+            state.version = number(state);
+        }
+        self.changed();
+    }
+
     fn changed(&mut self) {
         // A sum of spread values does not depend on their order.
         self.digest = self.states.values().fold(0, |sum, state| {

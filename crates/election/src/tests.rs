@@ -3,6 +3,7 @@
 mod faults;
 mod invariants;
 mod left_out;
+mod model;
 mod random;
 mod scenarios;
 mod seeds;

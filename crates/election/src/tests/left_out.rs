@@ -85,6 +85,27 @@ fn without_the_incumbent_a_return_costs_an_epoch() {
 }
 
 #[test]
+fn without_leading_while_it_campaigns_a_coordinator_loses_the_role_to_its_partner() {
+    let moved = |rules| {
+        let is_moved = |seed: &u64| {
+            let mut world = started(*seed, &[(1, 1), (1, 2), (2, 1), (3, 1)], rules);
+            world.crash(0);
+            world.run_for(10_000);
+            world.start(0);
+            world.run_for(20_000);
+            world.crash(2);
+            world.run_for(20_000);
+            let mandate = world.processes[0].role.as_ref().unwrap().mandate();
+            mandate.epoch.coordinator != node(1, 2)
+        };
+        (0..10).filter(is_moved).count()
+    };
+
+    assert_eq!(moved(Rules::default()), 0);
+    assert_ne!(moved(Rules::without(Rule::LeadWhileCampaigning)), 0);
+}
+
+#[test]
 fn without_the_boot_time_starts_cost_epochs() {
     let epochs = |rules| {
         let world = started(3, &[(1, 1), (2, 1), (3, 1)], rules);
