@@ -175,6 +175,12 @@ impl Fleet {
         self.phones[index(phone)].speaks_to()
     }
 
+    /// Returns where the phone was told to send its RTP, whether or not it has
+    /// a voice.
+    pub fn media_at(&self, phone: PhoneId) -> Option<SocketAddr> {
+        self.phones[index(phone)].media_at()
+    }
+
     /// Takes in a SIP datagram.
     pub(crate) fn hear_sip(
         &mut self,

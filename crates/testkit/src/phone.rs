@@ -219,6 +219,10 @@ impl Phone {
 
     pub(crate) fn speaks_to(&self) -> Option<SocketAddr> {
         self.mouth.as_ref()?;
+        self.media_at()
+    }
+
+    pub(crate) fn media_at(&self) -> Option<SocketAddr> {
         self.call.as_ref()?.media.speaks_to()
     }
 
