@@ -1,9 +1,11 @@
 //! Real calls through four servers' worth of processes, one of which dies.
 //!
-//! `cargo run --release --example survive` starts gate, b2b, controller and
-//! mediagate as processes on 127.0.0.1 to 127.0.0.4, lets phones talk through
+//! `cargo run --release --example survive` starts gates, b2bs, controllers and
+//! mediagates as processes on 127.0.0.1 to 127.0.0.4, lets phones talk through
 //! them, kills one role after the other, and tells from what the phones
-//! themselves heard whether every call was kept. It exits with 0 if every
+//! themselves heard whether every call was kept. `--layout two` does so on two
+//! servers; `--layout one` starts again what it has killed on the only one,
+//! each part and then all of it. It exits with 0 if every
 //! target was met, with 1 if one was missed, with 2 if it could not measure, with
 //! 3 if that was because the machine has too much other work.
 

@@ -1,6 +1,6 @@
 //! What the phones saw of one death.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -16,6 +16,8 @@ use crate::survive::targets::NEW_CALL_MAX;
 #[derive(Debug, Serialize)]
 pub(crate) struct Outage {
     pub(crate) calls: u32,
+    /// Calls whose media was at a mediagate that died.
+    pub(crate) to_move: u32,
     pub(crate) kept: u32,
     /// Of each call, from the death to its first re-INVITE.
     pub(crate) first_reinvite: Figures,
@@ -47,13 +49,33 @@ pub(crate) struct Outage {
     pub(crate) own_lateness: Duration,
 }
 
+/// The calls by which an outage is judged, beside whether each was kept.
+#[derive(Clone, Debug)]
+pub(crate) enum Watched {
+    All,
+    /// Those whose media was at the mediagate that died.
+    These(BTreeSet<u32>),
+    /// Those that did nothing meanwhile; what others were told to do is tried.
+    Groups(Groups),
+}
+
 impl Outage {
-    pub(crate) fn new(args: &Args, at: Instant, seen: &Seen, groups: Option<Groups>) -> Self {
+    pub(crate) fn new(args: &Args, at: Instant, seen: &Seen, watched: &Watched) -> Self {
         let calls = args.calls;
-        let quiet = |phone| {
-            call_of(phone).is_some() && groups.is_none_or(|groups| groups.of(phone) == Group::Quiet)
+        let quiet = |phone| match (call_of(phone), watched) {
+            (Some(_), Watched::All) => true,
+            (Some(call), Watched::These(calls)) => calls.contains(&call),
+            (Some(_), Watched::Groups(groups)) => groups.of(phone) == Group::Quiet,
+            (None, _) => false,
         };
-        let controls = groups.map(|groups| Controls::new(groups, at, seen));
+        let controls = match watched {
+            Watched::Groups(groups) => Some(Controls::new(*groups, at, seen)),
+            Watched::All | Watched::These(_) => None,
+        };
+        let to_move = match watched {
+            Watched::These(calls) => u32::try_from(calls.len()).unwrap_or(u32::MAX),
+            Watched::All | Watched::Groups(_) => 0,
+        };
         let obeyed = controls.as_ref().map_or(0, |controls| controls.obeyed);
         let (mut gap, mut lost, mut lost_beyond_gap) = (Figures::default(), 0, 0);
         let voiced = seen.heard.iter().filter(|(phone, heard)| quiet(**phone) && heard.is_some());
@@ -68,6 +90,7 @@ impl Outage {
         let new = NewCalls::of(at, seen);
         Self {
             calls,
+            to_move,
             kept: u32::try_from(seen.kept.len()).unwrap_or(u32::MAX).saturating_add(obeyed),
             first_reinvite: first_reinvites(at, &seen.entries, quiet),
             gap,
@@ -90,6 +113,7 @@ impl Outage {
     pub(crate) fn pooled(outages: &[Self]) -> Self {
         let mut pooled = Self {
             calls: 0,
+            to_move: 0,
             kept: 0,
             first_reinvite: Figures::default(),
             gap: Figures::default(),
@@ -107,6 +131,7 @@ impl Outage {
         };
         for outage in outages {
             pooled.calls += outage.calls;
+            pooled.to_move += outage.to_move;
             pooled.kept += outage.kept;
             pooled.first_reinvite.extend(&outage.first_reinvite);
             pooled.gap.extend(&outage.gap);

@@ -14,7 +14,7 @@ use crate::survive::controls::Groups;
 use crate::survive::figures::millis;
 use crate::survive::hogs::Hogs;
 use crate::survive::layout::{Layout, Server};
-use crate::survive::outage::Outage;
+use crate::survive::outage::{Outage, Watched};
 use crate::survive::report::Report;
 use crate::survive::servers::Servers;
 use crate::survive::silence::Silence;
@@ -153,6 +153,11 @@ impl Show<'_> {
         let victim = self.victim(role)?;
         let how = self.args.how;
         let groups = (role == Role::B2b).then(|| Groups::new(self.args.calls, self.args.slack));
+        let watched = match (role, groups) {
+            (Role::Mediagate, _) => Watched::These(self.stage.calls_at(victim.ip().into())),
+            (_, Some(groups)) => Watched::Groups(groups),
+            (_, None) => Watched::All,
+        };
         self.stage.begin()?;
         let mut silence = Silence::default();
         if let Some(groups) = groups {
@@ -168,8 +173,7 @@ impl Show<'_> {
             let ip = victim.ip().into();
             self.stage.studio.with(move |fleet, _| fleet.forbid(ip));
         }
-        let watched = groups.map_or(WATCHED * self.args.slack, Groups::done_after);
-        let until = at + watched;
+        let until = at + groups.map_or(WATCHED * self.args.slack, Groups::done_after);
         while clock() < until {
             pause_until((clock() + Duration::from_millis(50)).min(until));
             if how == How::Cut {
@@ -178,7 +182,7 @@ impl Show<'_> {
         }
         let tried = groups.map_or(0, Groups::tried);
         let seen = self.stage.end(self.args.calls - tried)?;
-        let outage = Outage::new(self.args, at, &seen, groups);
+        let outage = Outage::new(self.args, at, &seen, &watched);
         if self.args.ladder {
             self.tell_ladder(at, &seen.entries);
         }
@@ -231,7 +235,7 @@ impl Show<'_> {
         pause(HOGGED);
         drop(hogs);
         let seen = self.stage.end(self.args.calls)?;
-        let outage = Outage::new(self.args, at, &seen, None);
+        let outage = Outage::new(self.args, at, &seen, &Watched::All);
         self.account.say(&format!("busy processes: {}", outage.line(Role::Mediagate)));
         Ok(outage)
     }

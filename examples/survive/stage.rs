@@ -1,6 +1,6 @@
 //! The phones: N calls that must be kept, and spare phones for new ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -135,11 +135,21 @@ impl Stage {
         })
     }
 
+    /// Returns the calls whose media is at an address.
+    pub(crate) fn calls_at(&self, ip: IpAddr) -> BTreeSet<u32> {
+        let calls = self.calls;
+        self.studio.with(move |fleet, _| {
+            let there =
+                |call: &u32| fleet.media_at(caller_of(*call)).is_some_and(|to| to.ip() == ip);
+            (0..calls).filter(there).collect()
+        })
+    }
+
     /// Returns the address to which most phones send their voice.
     pub(crate) fn media_ip(&self) -> anyhow::Result<IpAddr> {
         let ips = self.studio.with(|fleet, _| {
             let mut ips = BTreeMap::<IpAddr, u32>::new();
-            for to in fleet.phones().filter_map(|phone| fleet.speaks_to(phone)) {
+            for to in fleet.phones().filter_map(|phone| fleet.media_at(phone)) {
                 *ips.entry(to.ip()).or_default() += 1;
             }
             ips

@@ -64,7 +64,7 @@ pub(crate) fn checks(role: Role, terms: Terms, outage: &Outage) -> Vec<Check> {
                 (How::Stop | How::Cut, false) => SILENCE,
             };
             let moved = outage.first_reinvite.count() as u64;
-            checks.push(at_least("calls moved", moved, outage.calls.into()));
+            checks.push(at_least("calls moved", moved, outage.to_move.into()));
             if calls <= TIMED_CALLS_MAX {
                 checks.extend(times(outage, extra, slack));
             }
