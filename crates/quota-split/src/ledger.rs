@@ -1,6 +1,7 @@
 //! Counts calls at their profile and every tenant above it, and says no.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
@@ -200,21 +201,29 @@ impl Ledger {
     ///
     /// Panics when the call's node comes from a larger tree.
     pub fn admit(&mut self, now: Instant, call: Call, exempt: bool) -> Result<Admission, Refusal> {
-        if self.places.0.contains_key(&call.id) {
+        let Self { nodes, extras, places, calls, free, .. } = self;
+        let Entry::Vacant(entry) = places.0.entry(call.id) else {
             return Ok(Admission { level: 1, over: None, again: true });
-        }
+        };
         let since = now.saturating_duration_since(self.started_at);
-        let admission = match self.check(since, call.node, call.direction) {
+        let admission = match check(nodes, extras, since, call) {
             Ok(admission) => admission,
             Err(_) if exempt => Admission { level: 1, over: None, again: false },
-            Err(refusal) => {
-                let refused = &mut self.nodes[refusal.node.index()].refused;
+            Err((node, what)) => {
+                let refused = &mut nodes[node.index()].refused;
                 *refused = refused.saturating_add(1);
-                return Err(refusal);
+                return Err(self.refusal(node, what));
             }
         };
-        self.insert(call);
-        self.count(since, call.node, call.direction);
+        let place = free.pop().unwrap_or_else(|| {
+            calls.push(None);
+            narrow(calls.len() - 1)
+        });
+        calls[place as usize] = Some(call);
+        entry.insert(place);
+        if count(nodes, call) {
+            self.count_rates(since, call.node);
+        }
         Ok(admission)
     }
 
@@ -224,7 +233,9 @@ impl Ledger {
     ///
     /// Panics when the call's node comes from a larger tree.
     pub fn probe(&self, now: Instant, call: Call) -> Result<Admission, Refusal> {
-        self.check(now.saturating_duration_since(self.started_at), call.node, call.direction)
+        let since = now.saturating_duration_since(self.started_at);
+        let checked = check(&self.nodes, &self.extras, since, call);
+        checked.map_err(|(node, what)| self.refusal(node, what))
     }
 
     /// Ends a call, whatever ended it; tells whether it was counted until now.
@@ -319,34 +330,8 @@ impl Ledger {
         self.len() == 0
     }
 
-    fn check(
-        &self,
-        since: Duration,
-        node: NodeId,
-        direction: Direction,
-    ) -> Result<Admission, Refusal> {
-        let mut admission = Admission { level: 1, over: None, again: false };
-        let mut at = node.0;
-        while at != NONE {
-            let state = &self.nodes[at as usize];
-            let extra = self.extras.get(state.extra as usize);
-            if let Some(what) = state.full(extra, since, direction) {
-                if !extra.is_some_and(|extra| extra.soft) {
-                    return Err(self.refusal(NodeId(at), what));
-                }
-                admission.over = admission.over.or(Some(NodeId(at)));
-            }
-            if let Some(extra) = extra {
-                admission.level = admission.level.max(extra.level(state.cells[0].used));
-            }
-            at = state.parent;
-        }
-        Ok(admission)
-    }
-
-    /// Counts a call at its node and everything above, and in the windows of their rates.
-    fn count(&mut self, since: Duration, node: NodeId, direction: Direction) {
-        self.count_cells(node, direction);
+    /// Counts a call in the windows of the rates it touches.
+    fn count_rates(&mut self, since: Duration, node: NodeId) {
         let mut at = node.0;
         while at != NONE {
             let state = &self.nodes[at as usize];
@@ -359,28 +344,6 @@ impl Ledger {
             }
             at = state.parent;
         }
-    }
-
-    fn count_cells(&mut self, node: NodeId, direction: Direction) {
-        let mut at = node.0;
-        while at != NONE {
-            let state = &mut self.nodes[at as usize];
-            for counter in [Counter::Calls, direction.counter()] {
-                let used = &mut state.cells[counter.index()].used;
-                *used = used.saturating_add(1);
-            }
-            state.peak = state.peak.max(state.cells[0].used);
-            at = state.parent;
-        }
-    }
-
-    fn insert(&mut self, call: Call) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.calls.push(None);
-            narrow(self.calls.len() - 1)
-        });
-        self.calls[place as usize] = Some(call);
-        self.places.0.insert(call.id, place);
     }
 
     fn refusal(&self, node: NodeId, what: Full) -> Refusal {
@@ -403,6 +366,49 @@ impl Ledger {
     fn extra_mut(&mut self, node: NodeId) -> Option<&mut Extra> {
         self.extras.get_mut(self.nodes[node.index()].extra as usize)
     }
+}
+
+/// Says where a call does not fit, and what is full there.
+fn check(
+    nodes: &[State],
+    extras: &[Extra],
+    since: Duration,
+    call: Call,
+) -> Result<Admission, (NodeId, Full)> {
+    let mut admission = Admission { level: 1, over: None, again: false };
+    let mut at = call.node.0;
+    while at != NONE {
+        let state = &nodes[at as usize];
+        let extra = extras.get(state.extra as usize);
+        if let Some(what) = state.full(extra, since, call.direction) {
+            if !extra.is_some_and(|extra| extra.soft) {
+                return Err((NodeId(at), what));
+            }
+            admission.over = admission.over.or(Some(NodeId(at)));
+        }
+        if let Some(extra) = extra {
+            admission.level = admission.level.max(extra.level(state.cells[0].used));
+        }
+        at = state.parent;
+    }
+    Ok(admission)
+}
+
+/// Counts a call at its node and everything above; tells whether one of them has what few have.
+fn count(nodes: &mut [State], call: Call) -> bool {
+    let mut rare = false;
+    let mut at = call.node.0;
+    while at != NONE {
+        let state = &mut nodes[at as usize];
+        for counter in [Counter::Calls, call.direction.counter()] {
+            let used = &mut state.cells[counter.index()].used;
+            *used = used.saturating_add(1);
+        }
+        state.peak = state.peak.max(state.cells[0].used);
+        rare |= state.extra != NONE;
+        at = state.parent;
+    }
+    rare
 }
 
 impl State {

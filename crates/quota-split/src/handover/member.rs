@@ -219,15 +219,26 @@ impl Member {
         let Some(call) = self.ledger.call(id) else { return false };
         self.ledger.release(id);
         self.touch(call);
-        for node in self.document.tree().path(call.node) {
+        // Whoever waits here goes before whoever waits elsewhere.
+        self.retry(now);
+        let mut owed = false;
+        let document = Arc::clone(&self.document);
+        for node in document.tree().path(call.node) {
             for counter in [Counter::Calls, call.direction.counter()] {
-                let Some(place) = self.document.place(node, counter) else { continue };
+                let Some(place) = document.place(node, counter) else { continue };
                 let view = self.ledger.view(node, counter);
                 if view.share.is_some_and(|share| share <= view.used) {
                     self.dirty.insert(place);
                     self.report_at.get_or_insert(now + self.timing.report);
+                } else if self.borrower.owes(place, now) {
+                    self.shrink(place, view.share.unwrap_or(0).saturating_sub(1).max(view.used));
+                    self.dirty.insert(place);
+                    owed = true;
                 }
             }
+        }
+        if owed {
+            self.report(now, true);
         }
         true
     }
@@ -324,8 +335,7 @@ impl Member {
             ToMember::Recall(recall) => self.recall(now, &recall),
             ToMember::Exhausted { stamp, counter } => {
                 if let Some(place) = self.ours(stamp, counter) {
-                    self.borrower.exhaust(place, now + self.timing.tick);
-                    self.retry(now);
+                    self.borrower.exhaust(place, now + self.timing.hold / 2);
                 }
             }
             ToMember::Heard { stamp, report } => {
@@ -429,6 +439,7 @@ impl Member {
             }
             for &(counter, cap) in &grow.cells {
                 if let Some(place) = followed.own(counter) {
+                    self.borrower.found(place);
                     self.raise(now, place, cap);
                 }
             }

@@ -79,8 +79,9 @@ impl Ledger {
         self.places.0.clear();
         for call in live {
             if !self.places.0.contains_key(&call.id) {
-                self.insert(call);
-                self.count_cells(call.node, call.direction);
+                self.places.0.insert(call.id, super::narrow(self.calls.len()));
+                self.calls.push(Some(call));
+                super::count(&mut self.nodes, call);
             }
         }
         let mut drifts = Vec::new();

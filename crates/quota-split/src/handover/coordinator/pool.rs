@@ -20,6 +20,10 @@ struct Want {
     goal: u32,
     /// Calls wait for it until then.
     until: Option<Instant>,
+    /// Everybody was asked for it, whether they were known to have room or not.
+    polled: bool,
+    /// Its member knows that there is nothing at the moment.
+    told: bool,
 }
 
 /// A recall that was sent.
@@ -41,12 +45,12 @@ impl Pool {
         until: Option<Instant>,
     ) {
         self.heard_at.insert(counter, now);
-        let mut want = Want { goal, until };
+        let mut want = Want { goal, until, polled: false, told: false };
         // Calls that wait go on waiting, whatever a tick asks for besides.
         if let Some(waiting) = self.wants.get(&(counter, column)).filter(|_| until.is_none())
             && waiting.until.is_some()
         {
-            want = Want { goal: goal.max(waiting.goal), until: waiting.until };
+            want = Want { goal: goal.max(waiting.goal), ..*waiting };
         }
         self.wants.insert((counter, column), want);
     }
@@ -61,8 +65,8 @@ impl Pool {
         }
     }
 
-    /// Gives what is free: first to those below their targets, then to whoever has the least room.
-    /// Returns who got something.
+    /// Gives what is free: to calls that wait, then to those below their targets, then to whoever
+    /// has the least room. Returns who got something.
     pub(super) fn give(
         &mut self,
         counter: u32,
@@ -72,34 +76,29 @@ impl Pool {
     ) -> BTreeSet<usize> {
         let mut free = budget.saturating_sub(super::round::sum(row));
         let mut given = BTreeSet::new();
-        let mut give = |row: &mut [u32], column: usize, goal: u32| {
-            let part = goal.saturating_sub(row[column]).min(free);
+        let mut wants = self.wants_of(counter);
+        wants.sort_by_key(|&(column, want)| {
+            let above = targets[column] <= row[column];
+            (want.until.is_none(), above, self.room(counter, column, row), column)
+        });
+        for (column, want) in wants {
+            let part = want.goal.saturating_sub(row[column]).min(free);
             if 0 < part {
                 row[column] += part;
                 free -= part;
                 given.insert(column);
             }
-        };
-        let mut wants = self.wants_of(counter);
-        for &(column, want) in &wants {
-            give(row, column, want.goal.min(targets[column]));
-        }
-        let room = |column: usize| row[column].saturating_sub(self.used(counter, column));
-        wants.sort_by_key(|&(column, want)| (want.until.is_none(), room(column), column));
-        for &(column, want) in &wants {
-            give(row, column, want.goal);
-        }
-        for (column, want) in wants {
-            let owner = row[column] < want.goal.min(targets[column]);
-            if want.goal <= row[column] || want.until.is_none() && !owner {
+            let owed = self.owed(counter, column, want, row, targets);
+            if want.goal <= row[column] || want.until.is_none() && owed == 0 {
                 self.wants.remove(&(counter, column));
             }
         }
         given
     }
 
-    /// Returns whose caps are to shrink to what, and whether below what they use: for owners of a
-    /// part from those above theirs, and for waiting calls from whoever has the most room.
+    /// Returns whose caps are to shrink to what, and whether below what they use: for calls that wait
+    /// from the two with the most room; and where nobody has any, for owners of a part from those
+    /// above theirs.
     pub(super) fn recall(
         &mut self,
         until: Instant,
@@ -109,60 +108,70 @@ impl Pool {
         busy: &[bool],
     ) -> Vec<(usize, u32, bool)> {
         let wants = self.wants_of(counter);
-        let owed = |&(column, want): &(usize, Want)| {
-            want.goal.min(targets[column]).saturating_sub(row[column])
+        let waits =
+            |column| wants.iter().any(|&(other, want)| other == column && want.until.is_some());
+        let may = |column: &usize| {
+            let asked = self.recalls.contains_key(&(counter, *column));
+            !busy[*column] && !asked && !waits(*column)
         };
-        let urgent = |&(column, want): &(usize, Want)| {
-            if want.until.is_some() { want.goal.saturating_sub(row[column]) } else { 0 }
-        };
-        let may = |pool: &Self, column: usize| {
-            !busy[column]
-                && !pool.recalls.contains_key(&(counter, column))
-                && !pool.wants.contains_key(&(counter, column))
-        };
-        let mut recalls = Vec::new();
-        let mut owed: u32 = wants.iter().map(owed).sum();
-        owed = owed.saturating_sub(self.under_way(counter));
-        for column in 0..row.len() {
-            let amount = row[column].saturating_sub(targets[column]).min(owed);
-            if 0 < amount && may(self, column) {
-                owed -= amount;
-                let sent = Sent { amount, drain: true, until };
-                self.recalls.insert((counter, column), sent);
-                recalls.push((column, row[column] - amount, true));
-            }
-        }
-        let mut missing: u32 = wants.iter().map(urgent).sum();
-        missing = missing.saturating_sub(self.under_way(counter));
-        let room =
-            |pool: &Self, column: usize| row[column].saturating_sub(pool.used(counter, column));
-        let mut donors: Vec<usize> = (0..row.len()).filter(|&column| may(self, column)).collect();
-        donors.sort_by_key(|&column| std::cmp::Reverse(room(self, column)));
-        for column in donors {
-            let amount = room(self, column).min(missing);
+        let mut donors: Vec<usize> = (0..row.len()).filter(may).collect();
+        let mut sent = Vec::new();
+        let waiting = wants.iter().filter(|(_, want)| want.until.is_some());
+        let missing: u32 =
+            waiting.map(|&(column, want)| want.goal.saturating_sub(row[column])).sum();
+        let missing = missing.saturating_sub(self.under_way(counter, false));
+        donors.sort_by_key(|&column| std::cmp::Reverse(self.room(counter, column, row)));
+        // What is known of their use may be a tick old, so one alone may have nothing to give.
+        for &column in donors.iter().take(2) {
+            let amount = self.room(counter, column, row).min(missing);
             if 0 < amount {
-                missing -= amount;
-                let sent = Sent { amount, drain: false, until };
-                self.recalls.insert((counter, column), sent);
-                recalls.push((column, row[column] - amount, false));
+                sent.push((column, amount, false));
             }
         }
-        recalls
+        // Nobody is known to have room: whoever's call ends next gives the unit that it frees.
+        let unpolled = wants.iter().any(|(_, want)| want.until.is_some() && !want.polled);
+        if sent.is_empty() && 0 < missing && unpolled {
+            let used = donors.iter().filter(|column| 0 < row[**column]);
+            sent.extend(used.map(|&column| (column, 1, false)));
+            for (_, want) in self.wants.range_mut(range(counter)) {
+                want.polled |= want.until.is_some();
+            }
+        }
+        if sent.is_empty() && self.under_way(counter, false) == 0 {
+            let owed =
+                |&(column, want): &(usize, Want)| self.owed(counter, column, want, row, targets);
+            let mut owed: u32 = wants.iter().map(owed).sum();
+            owed = owed.saturating_sub(self.under_way(counter, true));
+            donors.sort_unstable();
+            for column in donors {
+                let amount = row[column].saturating_sub(targets[column]).min(owed);
+                if 0 < amount {
+                    owed -= amount;
+                    sent.push((column, amount, true));
+                }
+            }
+        }
+        for &(column, amount, drain) in &sent {
+            self.recalls.insert((counter, column), Sent { amount, drain, until });
+        }
+        sent.into_iter()
+            .map(|(column, amount, drain)| (column, row[column] - amount, drain))
+            .collect()
     }
 
-    /// Returns whose waiting calls wait in vain; what they want becomes an owner's claim at most.
+    /// Returns whose waiting calls wait for others to end, each once.
     pub(super) fn exhausted(&mut self, counter: u32) -> Vec<usize> {
-        // What comes back as calls end comes too late for a call that waits.
-        if self.recalls.range(range(counter)).any(|(_, sent)| !sent.drain) {
+        if 0 < self.under_way(counter, false) {
             return Vec::new();
         }
-        let waiting = self.wants.range_mut(range(counter));
-        let vain = waiting.filter(|(_, want)| want.until.is_some());
-        vain.map(|((_, column), want)| {
-            want.until = None;
-            *column
-        })
-        .collect()
+        let wants = self.wants.range_mut(range(counter));
+        let untold = wants.filter(|(_, want)| want.until.is_some() && !want.told);
+        untold
+            .map(|((_, column), want)| {
+                want.told = true;
+                *column
+            })
+            .collect()
     }
 
     /// Forgets recalls and waiting calls whose time is over, and returns their counters.
@@ -215,12 +224,22 @@ impl Pool {
         recalls.chain(self.wants.values().filter_map(|want| want.until)).min()
     }
 
-    fn used(&self, counter: u32, column: usize) -> u32 {
-        self.used.get(&(counter, column)).copied().unwrap_or(0)
+    /// Returns how many calls more a member can take, as far as is known.
+    fn room(&self, counter: u32, column: usize, row: &[u32]) -> u32 {
+        row[column].saturating_sub(self.used.get(&(counter, column)).copied().unwrap_or(0))
     }
 
-    fn under_way(&self, counter: u32) -> u32 {
-        self.recalls.range(range(counter)).map(|(_, sent)| sent.amount).sum()
+    /// Returns what a member that has no room is short of its own part.
+    fn owed(&self, counter: u32, column: usize, want: Want, row: &[u32], targets: &[u32]) -> u32 {
+        if want.until.is_none() && 0 < self.room(counter, column, row) {
+            return 0;
+        }
+        want.goal.min(targets[column]).saturating_sub(row[column])
+    }
+
+    fn under_way(&self, counter: u32, drain: bool) -> u32 {
+        let recalls = self.recalls.range(range(counter)).map(|(_, sent)| sent);
+        recalls.filter(|sent| sent.drain == drain).map(|sent| sent.amount).sum()
     }
 
     fn wants_of(&self, counter: u32) -> Vec<(usize, Want)> {

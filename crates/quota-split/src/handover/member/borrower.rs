@@ -15,6 +15,8 @@ pub(super) struct Borrower {
     touched: BTreeSet<u32>,
     refusals: BTreeMap<u32, u32>,
     exhausted: BTreeMap<u32, Instant>,
+    /// Units that were recalled and not there to give, and until when they are wanted.
+    owed: BTreeMap<u32, (u32, Instant)>,
     /// Set while anything is lent.
     tick_at: Option<Instant>,
 }
@@ -40,6 +42,7 @@ impl Borrower {
         let lends = document.counters().iter().any(|limited| limited.lending != Lending::Off);
         self.tick_at = lends.then(|| self.tick_at.unwrap_or(now + timing.tick));
         self.exhausted.clear();
+        self.owed.clear();
         self.asked.clear();
     }
 
@@ -107,8 +110,33 @@ impl Borrower {
         *refusals = (*refusals + 1).min(REFUSALS_MAX);
     }
 
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Notes that others want units that are all in use.
+    pub(super) fn owe(&mut self, place: u32, units: u32, until: Instant) {
+        self.owed.insert(place, (units, until));
+    }
+
+    /// Tells whether a unit that has just become free is wanted elsewhere; asked once for each.
+    pub(super) fn owes(&mut self, place: u32, now: Instant) -> bool {
+        let Some((units, until)) = self.owed.get_mut(&place) else { return false };
+        let owes = now < *until && 0 < *units;
+        *units = units.saturating_sub(1);
+        if !owes {
+            self.owed.remove(&place);
+        }
+        owes
+    }
+
     pub(super) fn exhaust(&mut self, place: u32, until: Instant) {
         self.exhausted.insert(place, until);
+    }
+
+    /// Notes that there was something after all.
+    pub(super) fn found(&mut self, place: u32) {
+        self.exhausted.remove(&place);
     }
 
     pub(super) fn is_exhausted(&self, place: u32, now: Instant) -> bool {

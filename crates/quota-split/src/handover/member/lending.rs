@@ -16,6 +16,11 @@ impl Member {
             self.dirty.insert(place);
             return self.report(now, true);
         }
+        if !recall.drain {
+            // The next call that ends within the time of those that wait elsewhere is theirs.
+            let units = share.saturating_sub(recall.cap);
+            self.borrower.owe(place, units, now + self.timing.hold);
+        }
         let Some(followed) = &self.followed else { return };
         let cells = vec![Held { counter: recall.counter, ..before }];
         let report = Report { stamp: recall.stamp, number: 0, applied: followed.seq, cells };
@@ -36,9 +41,12 @@ impl Member {
 
     /// Lets in whom the new caps allow, in the order of their arrival.
     pub(super) fn retry(&mut self, now: Instant) {
+        if !self.borrower.has_waiting() {
+            return;
+        }
         for mut waiting in self.borrower.take_all() {
             let refusal = self.ledger.probe(now, waiting.call).err();
-            let on = refusal.and_then(|refusal| self.lender_of(now, &refusal));
+            let on = refusal.and_then(|refusal| self.lender_of(&refusal));
             if let Some(place) = on {
                 waiting.on = place;
                 self.borrower.push(waiting);
@@ -56,7 +64,10 @@ impl Member {
 
     /// Puts a call aside while a unit is borrowed for it, if that can help.
     pub(super) fn hold(&mut self, now: Instant, call: Call, refusal: &Refusal) -> bool {
-        let Some(place) = self.lender_of(now, refusal) else { return false };
+        let Some(place) = self.lender_of(refusal) else { return false };
+        if self.borrower.is_exhausted(place, now) {
+            return false;
+        }
         if !self.borrower.hold(call, place, now + self.timing.hold) {
             return false;
         }
@@ -65,12 +76,12 @@ impl Member {
     }
 
     /// Returns the counter that a refused call can borrow from.
-    pub(super) fn lender_of(&self, now: Instant, refusal: &Refusal) -> Option<u32> {
+    pub(super) fn lender_of(&self, refusal: &Refusal) -> Option<u32> {
         let Full::Counter(counter) = refusal.what else { return None };
         let place = self.document.place(refusal.node, counter)?;
         let lends = self.document.counters()[place as usize].lending == Lending::Hold;
         let granted = self.followed.as_ref().is_some_and(|followed| 0 < followed.seq);
-        (lends && granted && !self.borrower.is_exhausted(place, now)).then_some(place)
+        (lends && granted).then_some(place)
     }
 
     pub(super) fn ask_for_waiting(&mut self) {
