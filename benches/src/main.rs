@@ -6,13 +6,16 @@
     reason = "figures of a benchmark are rounded when shown"
 )]
 
+mod admission;
 mod allocations;
 mod audio;
 mod calls;
 mod child;
 mod counters;
 mod dealer;
+mod division;
 mod forward;
+mod lending;
 mod ng;
 mod ours;
 mod overload;
@@ -37,6 +40,12 @@ enum Args {
     Relay(relay::Args),
     /// Single messages through `sip-core`, rsip, rsipstack and ezk.
     SipParse(sip_parse::Args),
+    /// Limits of many tenants divided among segments.
+    Division(division::Args),
+    /// Calls let in and ended among many tenants.
+    Admission(admission::Args),
+    /// Calls turned away under static shares, lent ones, and one counter for all.
+    Lending(lending::Args),
     /// Calls through the transaction machines of `sip-core`.
     SipTransactions(sip_transactions::Args),
     /// Holds calls open at a media gateway; started by `relay`.
@@ -58,6 +67,9 @@ fn main() -> anyhow::Result<()> {
         Args::Calls(args) => calls::run(&args),
         Args::Relay(args) => relay::run(&args),
         Args::SipParse(args) => sip_parse::run(&args),
+        Args::Division(args) => division::run(&args),
+        Args::Admission(args) => admission::run(&args),
+        Args::Lending(args) => lending::run(&args),
         Args::SipTransactions(args) => sip_transactions::run(&args),
         Args::Deal(args) => dealer::run(&args),
         Args::Rm(args) => rm::serve(&args.config),
