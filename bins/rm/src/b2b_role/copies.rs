@@ -10,7 +10,7 @@ use failover::ownership;
 use failover::record::Value;
 use failover::replica::{self, Ack, Batch, Change, Key, ReplicaOutput};
 use failover::{Boot, CallId, Epoch, NodeId, Slot, SlotSet};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{B2bRole, Held, Wish};
 use crate::frames::{self, send};
@@ -225,9 +225,13 @@ impl B2bRole {
                 self.ownership.handle_input(now, ownership::Input::Unsynced { peer, slots });
             }
             Copy::Late { peer } => {
-                warn!(peer = peer.0, "the standby is late: calls go on unprotected");
+                // A busy host can be late many times a second; the counter has them all.
+                let count = self.replicator.counters().late;
+                if count.is_power_of_two() {
+                    warn!(peer = peer.0, count, "the standby is late: calls go on unprotected");
+                }
             }
-            Copy::Caught { peer } => info!(peer = peer.0, "the standby keeps up again"),
+            Copy::Caught { peer } => debug!(peer = peer.0, "the standby keeps up again"),
             Copy::Refused { peer, slot, refusal } => {
                 warn!(peer = peer.0, %slot, %refusal, "the standby refuses copies");
             }

@@ -6,10 +6,14 @@ use b2bua::frame::{SipIn, SipOut};
 use bytes::Bytes;
 use failover::controller::{Ask, Gateways, Here, Introduce, Published, Verdict};
 use failover::detector::{Cause, Dead};
+use failover::record::Value;
 use failover::replica::{Ack, Batch, Item, Key, Refusal, Refused, StreamId, Sum};
 use failover::slots::Reign;
 use failover::voter::{Answer, Bid, Gone, Vote};
-use failover::{Boot, CallId, Epoch, Flow, NodeId, Slot, SlotMap, SlotSet, Transport};
+use failover::{
+    Binding, Boot, CallId, EndedLeg, Epoch, Flow, NodeId, Slot, SlotMap, SlotSet, Tombstone,
+    Transport, UnixMs,
+};
 use rm::frames::{Frame, GateHello};
 
 const BOOT: u64 = 1_800_000_000_123;
@@ -88,6 +92,41 @@ fn what_owner_and_standby_say_has_its_golden_bytes() {
     });
     let (held, refused) = (vec![(slot, sum)], vec![refused]);
     check(&Ack { stream, taken: 4, broken: false, held, refused });
+}
+
+/// The kind 0x0210, which standbys and stores keep; each form in a file of its own.
+#[test]
+fn what_is_kept_of_a_slot_has_its_golden_bytes() {
+    let leg = |local_tag, peer| EndedLeg { local_tag, peer };
+    let ended = Value::Ended(Tombstone {
+        call: CallId(0x1122_3344_5566_7788),
+        slot: Slot(0x5e),
+        until: UnixMs(BOOT + 64_000),
+        legs: [leg(0x0123_4567_89ab_cdef, 7), leg(0xfedc_ba98_7654_3210, 8)],
+    });
+    driver::golden::check(&kept("ended"), &ended);
+    let flow = Flow {
+        gate: NodeId(11),
+        boot: Boot(BOOT),
+        listener: 2,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: "192.0.2.10:5060".parse().unwrap(),
+    };
+    let binding = Binding {
+        uri: Bytes::from_static(b"sip:1000@192.0.2.10"),
+        call_id: Bytes::from_static(b"a84b4c76e66710"),
+        cseq: 1826,
+        expires_at: UnixMs(BOOT + 3_600_000),
+        flow,
+        path: vec![Bytes::from_static(b"<sip:edge.example.org;lr>")],
+        q: 1000,
+    };
+    driver::golden::check(&kept("bindings"), &Value::Bindings(vec![binding]));
+}
+
+fn kept(form: &str) -> PathBuf {
+    file(0x0210).with_file_name(format!("0210-{form}.txt"))
 }
 
 #[test]
