@@ -219,8 +219,14 @@ impl Trial {
                     | Fault::UnknownCall
             )
         };
+        // The next owner repeats a BYE whose answer only the one before it heard.
+        let repeats_byes = self.plan.harm.hits_a_b2b();
+        let is_repeated = |problem: &Problem| {
+            repeats_byes && matches!(problem, Problem::Broken { fault: Fault::AfterEnd, .. })
+        };
         let broken = self.world.scenario.broken().into_iter();
-        broken.filter(|problem| clean || !blames_the_network(problem)).map(Wrong::Phone).collect()
+        let broken = broken.filter(|problem| clean || !blames_the_network(problem));
+        broken.filter(|problem| !is_repeated(problem)).map(Wrong::Phone).collect()
     }
 
     fn state(&self, phone: PhoneId) -> State {
