@@ -71,6 +71,8 @@ fn bit(id: u8) -> u32 {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields {
     pub(crate) branch: Span,
+    pub(crate) sent_by_host: Span,
+    pub(crate) sent_by_port: Option<u16>,
     pub(crate) from_tag: Span,
     pub(crate) to_tag: Span,
     pub(crate) call_id: Span,
@@ -152,26 +154,39 @@ impl Checks {
 
     fn via(&mut self, bytes: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let is_first = bit(VIA) & self.seen == 0;
-        let mut elements = Elements::new(value);
         let mut is_top = is_first;
-        while let Some(element) = elements.next_any() {
-            let via = Via::parse(element)?;
-            self.fields.has_via |= is_top;
+        let mut rest = value;
+        // Parameters end where the next element begins, so that nobody has to
+        // look for commas before.
+        loop {
+            let via = Via::parse(rest)?;
+            if is_top {
+                self.fields.has_via = true;
+                self.fields.sent_by_host = Span::of(bytes, via.host().as_bytes());
+                self.fields.sent_by_port = via.port();
+            }
             let mut params = via.params();
             let mut branch = None;
-            while let Some(param) = params.take()? {
+            let next = loop {
+                if let [b',', next @ ..] = lex::trim_start(params.as_bytes()) {
+                    break Some(lex::trim_start(next));
+                }
+                let Some(param) = params.take()? else { break None };
                 if param.name.eq_ignore_ascii_case(b"branch")
                     && branch.replace(param.value.ok_or(Malformed)?).is_some()
                 {
                     return Err(Malformed);
                 }
-            }
+            };
             if let Some(branch) = branch.filter(|_| is_top) {
                 self.fields.branch = Span::of(bytes, branch);
             }
             is_top = false;
+            match next {
+                Some(next) => rest = next,
+                None => return Ok(()),
+            }
         }
-        Ok(())
     }
 
     /// From or To: returns where the tag stands.

@@ -222,8 +222,9 @@ impl Framer {
             return false;
         }
         let limits = Limits { head_len_max, headers_max: self.config.headers_max };
-        let (head, mut defects) = match parse::parse(&self.buffer[..head_len], limits) {
-            Ok(head) => head,
+        let mut head = Head::new();
+        let mut defects = match parse::parse(&self.buffer[..head_len], limits, &mut head) {
+            Ok(defects) => defects,
             Err(error) => {
                 self.fail(FramerError::Parse(error));
                 return false;

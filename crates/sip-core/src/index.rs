@@ -50,13 +50,12 @@ pub(crate) struct Short {
 }
 
 impl Short {
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the end is the largest of the three")]
     fn new(header: HeaderRef) -> Option<Self> {
-        Some(Self {
-            at: u16::try_from(header.at).ok()?,
-            value_at: u16::try_from(header.value.at).ok()?,
-            value_end: u16::try_from(header.value.end).ok()?,
-            id: header.id,
-        })
+        let value_end = u16::try_from(header.value.end).ok()?;
+        let (at, value_at) = (header.at as u16, header.value.at as u16);
+        Some(Self { at, value_at, value_end, id: header.id })
     }
 
     fn full(self) -> HeaderRef {

@@ -13,6 +13,8 @@ const HOST: u8 = 2;
 const URI: u8 = 4;
 const PARAM_NAME: u8 = 8;
 const PARAM_VALUE: u8 = 16;
+/// Of a URI's user part: all that may stand in a URI, up to the password.
+const USER: u8 = 32;
 
 static CLASS: [u8; 256] = classes();
 
@@ -24,6 +26,9 @@ const fn classes() -> [u8; 256] {
         let b = byte as u8;
         if b > b' ' && !matches!(b, 0x7f | b'<' | b'>' | b'"') {
             class[byte] |= URI;
+            if b != b':' {
+                class[byte] |= USER;
+            }
             if !matches!(b, b';' | b',') {
                 class[byte] |= PARAM_VALUE;
             }
@@ -65,6 +70,12 @@ pub(crate) fn is_uri_byte(byte: u8) -> bool {
     CLASS[byte as usize] & URI != 0
 }
 
+/// A character of a URI's user part: all that may stand in a URI but the colon
+/// before a password.
+pub(crate) fn is_user_byte(byte: u8) -> bool {
+    CLASS[byte as usize] & USER != 0
+}
+
 /// A character of a parameter's name; more than the RFC's token.
 pub(crate) fn is_param_name_byte(byte: u8) -> bool {
     CLASS[byte as usize] & PARAM_NAME != 0
@@ -78,9 +89,11 @@ pub(crate) fn is_param_value_byte(byte: u8) -> bool {
 
 /// True when no byte is a space, a control character or part of a fold.
 pub(crate) fn is_visible(text: &[u8]) -> bool {
-    text.iter().all(|&b| b > b' ' && b != 0x7f)
+    // Without an early end, so that many bytes are looked at together.
+    text.iter().fold(true, |visible, &b| visible & (b > b' ') & (b != 0x7f))
 }
 
+#[inline]
 pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
         && is_lws(*first)
@@ -103,6 +116,30 @@ pub(crate) fn trim(text: &[u8]) -> &[u8] {
     trim_end(trim_start(text))
 }
 
+/// What a byte may be part of, for [`split_class`].
+pub(crate) mod class {
+    pub(crate) const HOST: u8 = super::HOST;
+    pub(crate) const PARAM_NAME: u8 = super::PARAM_NAME;
+    pub(crate) const PARAM_VALUE: u8 = super::PARAM_VALUE;
+}
+
+/// Splits before the first byte that is not of `class`, which is one of the
+/// classes above. Eight bytes are looked at together while all of them are.
+#[inline]
+pub(crate) fn split_class(text: &[u8], class: u8) -> (&[u8], &[u8]) {
+    let mut at = 0;
+    for chunk in text.chunks_exact(8) {
+        if chunk.iter().fold(class, |all, &b| all & CLASS[usize::from(b)]) == 0 {
+            break;
+        }
+        at += 8;
+    }
+    while text.get(at).is_some_and(|&b| CLASS[usize::from(b)] & class != 0) {
+        at += 1;
+    }
+    text.split_at(at)
+}
+
 /// Splits before the first byte that fails `test`.
 pub(crate) fn split_while(text: &[u8], test: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
     let at = text.iter().position(|&b| !test(b)).unwrap_or(text.len());
@@ -111,6 +148,7 @@ pub(crate) fn split_while(text: &[u8], test: impl Fn(u8) -> bool) -> (&[u8], &[u
 
 /// Returns the length of the quoted string `text` begins with, both quotes
 /// included; `None` when it never ends.
+#[inline]
 pub(crate) fn quoted_len(text: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -124,9 +162,17 @@ pub(crate) fn quoted_len(text: &[u8]) -> Option<usize> {
 
 /// Reads digits and nothing else; `None` for anything more or less, and for a
 /// number that does not fit.
+#[inline]
 pub(crate) fn number(text: &[u8]) -> Option<u32> {
-    let value = number_saturating(text)?;
-    u32::try_from(value).ok()
+    if text.is_empty() {
+        return None;
+    }
+    if 9 < text.len() {
+        return number_saturating(text).and_then(|value| u32::try_from(value).ok());
+    }
+    // Nine digits always fit.
+    text.iter()
+        .try_fold(0, |value, &b| b.is_ascii_digit().then(|| value * 10 + u32::from(b - b'0')))
 }
 
 /// Reads digits and nothing else; a number that does not fit becomes the largest.
@@ -198,6 +244,7 @@ impl<'a> Elements<'a> {
     }
 
     /// Returns the next element even when it is empty.
+    #[inline]
     pub(crate) fn next_any(&mut self) -> Option<&'a [u8]> {
         let value = self.rest?;
         // Most values are one element, and most of those have no comma at all.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 
-use crate::check;
+use crate::check::{self, Fields};
 use crate::defect::{Defect, DefectKind, ParseError, Verdict};
 use crate::fields::CSeq;
 use crate::index::Span;
@@ -13,6 +13,7 @@ use crate::lex::{self, Elements};
 use crate::name_addr::NameAddr;
 use crate::names::{GARBLED, Name, OTHER};
 use crate::parse::{self, BodyLen, FROM_PEERS, Head, Limits, Start};
+use crate::uri::Host;
 use crate::via::Via;
 use crate::{Method, lex::trim_end};
 
@@ -46,34 +47,52 @@ impl Message {
         let skipped = parse::leading_breaks(&bytes);
         let mut bytes = bytes;
         bytes.advance(skipped);
-        Self::parse_within(bytes, FROM_PEERS)
-            .map_err(|error| ParseError { offset: error.offset + skipped, ..error })
+        Self::parse_behind(bytes, FROM_PEERS, skipped)
     }
 
     pub(crate) fn parse_within(bytes: Bytes, limits: Limits) -> Result<Self, ParseError> {
-        let (head, defects) = parse::parse(&bytes, limits)?;
-        Ok(Self::with_head(bytes, head, defects))
+        Self::parse_behind(bytes, limits, 0)
+    }
+
+    /// Reads a message behind so many bytes that were skipped.
+    #[inline]
+    fn parse_behind(bytes: Bytes, limits: Limits, skipped: usize) -> Result<Self, ParseError> {
+        let mut message =
+            Self { bytes, head: Head::new(), defects: None, verdict: Verdict::Discard };
+        match parse::parse(&message.bytes, limits, &mut message.head) {
+            Ok(defects) => {
+                message.settle(defects);
+                Ok(message)
+            }
+            Err(error) => Err(ParseError { offset: error.offset + skipped, ..error }),
+        }
     }
 
     /// Takes the head of `bytes` as read, and finds the body.
-    pub(crate) fn with_head(mut bytes: Bytes, head: Head, mut defects: Vec<Defect>) -> Self {
-        let head_len = head.len as usize;
-        if let BodyLen::Is(len) = head.fields.body_len {
-            if (len as usize) <= bytes.len() - head_len {
-                bytes.truncate(head_len + len as usize);
+    pub(crate) fn with_head(bytes: Bytes, head: Head, defects: Vec<Defect>) -> Self {
+        let mut message = Self { bytes, head, defects: None, verdict: Verdict::Discard };
+        message.settle(defects);
+        message
+    }
+
+    /// Finds the body, and decides what to do with the message.
+    fn settle(&mut self, mut defects: Vec<Defect>) {
+        let head_len = self.head.len as usize;
+        if let BodyLen::Is(len) = self.head.fields.body_len {
+            if (len as usize) <= self.bytes.len() - head_len {
+                self.bytes.truncate(head_len + len as usize);
             } else {
                 let header = Some(Name::CONTENT_LENGTH);
                 let kind = DefectKind::BodyTooShort;
-                defects.push(Defect { header, kind, offset: bytes.len() });
+                defects.push(Defect { header, kind, offset: self.bytes.len() });
             }
         }
-        let method = match head.start {
-            Start::Request { method, .. } => method.get(&bytes),
+        let method = match self.head.start {
+            Start::Request { method, .. } => method.get(&self.bytes),
             Start::Response { .. } => &[],
         };
-        let verdict = check::verdict(&head, &defects, method);
-        let defects = (!defects.is_empty()).then(|| defects.into());
-        Self { bytes, head, defects, verdict }
+        self.verdict = check::verdict(&self.head, &defects, method);
+        self.defects = (!defects.is_empty()).then(|| defects.into());
     }
 
     /// Returns the whole message.
@@ -162,6 +181,14 @@ impl Message {
     #[must_use]
     pub fn branch(&self) -> Option<&[u8]> {
         self.head.fields.branch.get_some(&self.bytes)
+    }
+
+    /// Returns host and port of the top Via, when it can be read: with the branch
+    /// and the method what a request is matched by (RFC 3261 §17.2.3).
+    #[must_use]
+    pub fn sent_by(&self) -> Option<(Host<'_>, Option<u16>)> {
+        let Fields { sent_by_host, sent_by_port, .. } = self.head.fields;
+        Some((Host::known(sent_by_host.get_some(&self.bytes)?), sent_by_port))
     }
 
     /// Returns From, when it can be read.

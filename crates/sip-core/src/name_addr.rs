@@ -25,6 +25,7 @@ impl<'a> NameAddr<'a> {
     /// # Errors
     /// A quote or bracket is not closed, brackets hold nothing, a URI without
     /// brackets has a `?` or a `,`, or something stands between `>` and `;`.
+    #[inline]
     pub fn parse(element: &'a [u8]) -> Result<Self, Malformed> {
         let element = lex::trim(element);
         let found = match element.first() {
@@ -54,6 +55,7 @@ impl<'a> NameAddr<'a> {
         }
     }
 
+    #[inline]
     fn bracketed(
         display: Option<&'a [u8]>,
         rest: &'a [u8],

@@ -216,10 +216,11 @@ fn known_text(id: u8) -> Option<&'static [u8]> {
 }
 
 /// Returns the id of the name that `text` spells.
+#[inline]
 pub(crate) fn classify(text: &[u8]) -> u8 {
-    match text.len() {
-        0 => return OTHER,
-        1 => return COMPACT[usize::from(text[0])],
+    match text {
+        [] => return OTHER,
+        [letter] => return COMPACT[usize::from(*letter)],
         _ => {}
     }
     let mut at = slot(text);
@@ -231,6 +232,45 @@ pub(crate) fn classify(text: &[u8]) -> u8 {
             Some(known) if text == known || text.eq_ignore_ascii_case(known) => return id,
             Some(_) => at = (at + 1) % SLOTS,
         }
+    }
+}
+
+/// Returns id and length of the name that a line begins with, when it is one
+/// that nearly every message has, written as nearly everybody does.
+#[inline]
+pub(crate) fn usual(line: &[u8]) -> Option<(u8, usize)> {
+    match line {
+        [b'V', b'i', b'a', b':', ..] => Some((Name::VIA.id, 3)),
+        [b'T', b'o', b':', ..] => Some((Name::TO.id, 2)),
+        [b'F', b'r', b'o', b'm', b':', ..] => Some((Name::FROM.id, 4)),
+        [b'C', b'S', b'e', b'q', b':', ..] => Some((Name::CSEQ.id, 4)),
+        [b'C', b'a', b'l', b'l', b'-', b'I', b'D', b':', ..] => Some((Name::CALL_ID.id, 7)),
+        [b'C', b'o', b'n', b't', rest @ ..] => match rest {
+            [b'a', b'c', b't', b':', ..] => Some((Name::CONTACT.id, 7)),
+            [b'e', b'n', b't', b'-', rest @ ..] => match rest {
+                [b'L', b'e', b'n', b'g', b't', b'h', b':', ..] => {
+                    Some((Name::CONTENT_LENGTH.id, 14))
+                }
+                [b'T', b'y', b'p', b'e', b':', ..] => Some((Name::CONTENT_TYPE.id, 12)),
+                _ => None,
+            },
+            _ => None,
+        },
+        [b'M', b'a', b'x', b'-', b'F', b'o', b'r', b'w', b'a', b'r', b'd', b's', b':', ..] => {
+            Some((Name::MAX_FORWARDS.id, 12))
+        }
+        [b'A', b'l', b'l', b'o', b'w', b':', ..] => Some((Name::ALLOW.id, 5)),
+        [b'R', b'e', b'c', b'o', b'r', b'd', b'-', b'R', b'o', b'u', b't', b'e', b':', ..] => {
+            Some((Name::RECORD_ROUTE.id, 12))
+        }
+        [b'R', b'o', b'u', b't', b'e', b':', ..] => Some((Name::ROUTE.id, 5)),
+        [b'S', b'u', b'p', b'p', b'o', b'r', b't', b'e', b'd', b':', ..] => {
+            Some((Name::SUPPORTED.id, 9))
+        }
+        [b'U', b's', b'e', b'r', b'-', b'A', b'g', b'e', b'n', b't', b':', ..] => {
+            Some((Name::USER_AGENT.id, 10))
+        }
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::lex;
+use crate::lex::{self, class};
 
 /// One parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,29 @@ impl<'a> Params<'a> {
 
     /// Takes the next parameter off: `Ok(None)` at the end, `Err` when what
     /// follows is no parameter. An empty one (`;;`) is an error too.
+    #[inline]
     pub(crate) fn take(&mut self) -> Result<Option<Param<'a>>, Malformed> {
+        match self.rest {
+            [] => return Ok(None),
+            // Nearly all of them: a name and a value, and nothing around them.
+            [b';', rest @ ..] => {
+                let (name, after) = lex::split_while(rest, lex::is_param_name_byte);
+                if let [b'=', after @ ..] = after
+                    && let (value @ [_, ..], rest @ ([] | [b';', ..])) =
+                        lex::split_class(after, class::PARAM_VALUE)
+                    && !name.is_empty()
+                {
+                    self.rest = rest;
+                    return Ok(Some(Param { name, value: Some(value) }));
+                }
+            }
+            _ => {}
+        }
+        self.take_any()
+    }
+
+    /// As [`Params::take`], with white space, quotes, and faults.
+    fn take_any(&mut self) -> Result<Option<Param<'a>>, Malformed> {
         let rest = lex::trim_start(self.rest);
         self.rest = rest;
         let [b';', rest @ ..] = rest else {
@@ -61,7 +83,7 @@ impl<'a> Params<'a> {
         let rest = lex::trim_start(rest);
         // Set at once, so that a caller who goes on after an error gets on.
         self.rest = rest;
-        let (name, rest) = lex::split_while(rest, lex::is_param_name_byte);
+        let (name, rest) = lex::split_class(rest, class::PARAM_NAME);
         if name.is_empty() {
             return Err(Malformed);
         }
@@ -73,7 +95,7 @@ impl<'a> Params<'a> {
         let after = lex::trim_start(after);
         let len = match after.first() {
             Some(b'"') => lex::quoted_len(after).ok_or(Malformed)?,
-            _ => lex::split_while(after, lex::is_param_value_byte).0.len(),
+            _ => lex::split_class(after, class::PARAM_VALUE).0.len(),
         };
         if len == 0 {
             return Err(Malformed);

@@ -4,7 +4,7 @@ use crate::check::{Checks, Fields};
 use crate::defect::{Defect, DefectKind, ParseError, ParseErrorKind};
 use crate::index::{HeaderRef, Refs, Span};
 use crate::lex;
-use crate::names::{self, GARBLED};
+use crate::names::{self, GARBLED, OTHER};
 
 /// Start line and headers together may have this many bytes.
 pub const HEAD_LEN_MAX: usize = 65_535;
@@ -46,6 +46,14 @@ pub(crate) struct Head {
     pub(crate) fields: Fields,
 }
 
+impl Head {
+    /// Nothing, for [`parse`] to fill: a head is large, and is made where it stays.
+    pub(crate) fn new() -> Self {
+        let start = Start::Response { status: 0, reason: Span::default() };
+        Self { start, refs: Refs::new(), headers_end: 0, len: 0, fields: Fields::default() }
+    }
+}
+
 /// What the caller of [`parse`] allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -74,13 +82,14 @@ struct Line {
     has_break: bool,
 }
 
-/// Finds the CR LF that ends the line at `at`; a CR alone ends nothing and its
-/// place is noted. An LF alone is passed over here: see [`bare_line_feed`].
+/// Finds the CR LF that ends the line at `at`; a CR or LF alone ends nothing and
+/// its place is noted.
+#[inline]
 fn line(bytes: &[u8], at: usize, bare: &mut Option<usize>) -> Line {
     let mut from = at;
-    while let Some(found) = memchr::memchr(b'\r', &bytes[from..]) {
+    while let Some(found) = memchr::memchr2(b'\r', b'\n', &bytes[from..]) {
         let end = from + found;
-        if bytes.get(end + 1) == Some(&b'\n') {
+        if bytes[end..].starts_with(b"\r\n") {
             return Line { end, next: end + 2, has_break: true };
         }
         bare.get_or_insert(end);
@@ -89,18 +98,13 @@ fn line(bytes: &[u8], at: usize, bare: &mut Option<usize>) -> Line {
     Line { end: bytes.len(), next: bytes.len(), has_break: false }
 }
 
-/// Returns where an LF stands that no CR stands before. Counting them all is
-/// quicker than seeking each, and nearly always enough.
-fn bare_line_feed(bytes: &[u8], breaks: usize) -> Option<usize> {
-    if memchr::memchr_iter(b'\n', bytes).count() == breaks {
-        return None;
-    }
-    memchr::memchr_iter(b'\n', bytes).find(|&at| at == 0 || bytes[at - 1] != b'\r')
-}
-
 /// Reads the head of the message that `bytes` begin with, and lists what is
-/// wrong with it. Bytes behind the head are not looked at.
-pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>), ParseError> {
+/// wrong with it. Bytes behind the head are not looked at. `head` comes empty.
+pub(crate) fn parse(
+    bytes: &[u8],
+    limits: Limits,
+    head: &mut Head,
+) -> Result<Vec<Defect>, ParseError> {
     let error = |kind, offset| ParseError { kind, offset };
     if bytes.is_empty() {
         return Err(error(ParseErrorKind::Empty, 0));
@@ -109,7 +113,7 @@ pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>),
     let mut checks = Checks::default();
     let mut bare = None;
     let first = line(bytes, 0, &mut bare);
-    if let Some(offset) = bare.or_else(|| bare_line_feed(&bytes[..first.end], 0)) {
+    if let Some(offset) = bare {
         return Err(error(ParseErrorKind::StartLine, offset));
     }
     if !first.has_break {
@@ -117,9 +121,8 @@ pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>),
     }
     let start = start_line(bytes, first.end, &mut checks)
         .ok_or_else(|| error(ParseErrorKind::StartLine, 0))?;
-    let mut head =
-        Head { start, refs: Refs::new(), headers_end: 0, len: 0, fields: Fields::default() };
-    let (headers_end, len) = header_lines(bytes, first.next, limits, &mut head, &mut checks)?;
+    head.start = start;
+    let (headers_end, len) = header_lines(bytes, first.next, limits, head, &mut checks)?;
     checks.finish(bytes, start, headers_end);
     head.fields = checks.fields;
     #[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB above")]
@@ -127,7 +130,7 @@ pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<(Head, Vec<Defect>),
         head.headers_end = headers_end as u32;
         head.len = len as u32;
     }
-    Ok((head, checks.defects))
+    Ok(checks.defects)
 }
 
 /// Reads header lines from `at` up to the empty line; returns where that and
@@ -140,8 +143,7 @@ fn header_lines(
     checks: &mut Checks,
 ) -> Result<(usize, usize), ParseError> {
     let mut spilled = Vec::new();
-    let (mut count, mut breaks) = (0, 0);
-    let first = at;
+    let mut count = 0;
     let ends = loop {
         if limits.head_len_max < at {
             let offset = limits.head_len_max;
@@ -160,10 +162,8 @@ fn header_lines(
         let mut bare = None;
         let mut end = line(bytes, at, &mut bare);
         while end.has_break && matches!(bytes.get(end.next), Some(b' ' | b'\t')) {
-            breaks += 1;
             end = line(bytes, end.next, &mut bare);
         }
-        breaks += usize::from(end.has_break);
         if let Some(offset) = bare {
             checks.defect(None, DefectKind::BareLineBreak, offset);
         }
@@ -174,9 +174,6 @@ fn header_lines(
         at = end.next;
     };
     head.refs.finish(spilled);
-    if let Some(offset) = bare_line_feed(&bytes[first..ends.0], breaks) {
-        checks.defect(None, DefectKind::BareLineBreak, first + offset);
-    }
     Ok(ends)
 }
 
@@ -185,18 +182,24 @@ fn header_lines(
 #[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB by the caller")]
 fn header_line(bytes: &[u8], at: usize, end: usize) -> HeaderRef {
     let text = &bytes[at..end];
-    let (name, rest) = lex::split_while(text, lex::is_token_byte);
-    let (_, rest) = lex::split_while(rest, |b| b == b' ' || b == b'\t');
-    match rest {
-        [b':', value @ ..] if !name.is_empty() => HeaderRef {
-            id: names::classify(name),
-            at: at as u32,
-            value: Span::of(bytes, lex::trim(value)),
-        },
-        _ => {
-            HeaderRef { id: GARBLED, at: at as u32, value: Span { at: at as u32, end: end as u32 } }
-        }
+    let (id, value) = match names::usual(text) {
+        Some((id, name_len)) => (id, &text[name_len + 1..]),
+        None => split_name(text).unwrap_or((GARBLED, text)),
+    };
+    let value = if id == GARBLED { value } else { lex::trim(value) };
+    HeaderRef { id, at: at as u32, value: Span::of(bytes, value) }
+}
+
+/// Returns the id of a line's name, and what stands behind its colon.
+fn split_name(line: &[u8]) -> Option<(u8, &[u8])> {
+    let colon = line.iter().position(|&byte| byte == b':')?;
+    let mut name = &line[..colon];
+    while let [rest @ .., b' ' | b'\t'] = name {
+        name = rest;
     }
+    let id = names::classify(name);
+    // What is known is a token.
+    (id != OTHER || lex::is_token(name)).then_some((id, &line[colon + 1..]))
 }
 
 /// Reads the first line leniently and reports what is not exact. `None` when

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::lex;
+use crate::lex::{self, class};
 use crate::params::{Malformed, Params};
 
 mod compare;
@@ -54,6 +54,11 @@ impl<'a> Host<'a> {
         .ok_or(Malformed)
     }
 
+    /// Takes what was read as a host before.
+    pub(crate) const fn known(text: &'a [u8]) -> Self {
+        Self(text)
+    }
+
     /// Returns the host as written, an IPv6 reference with its brackets.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
@@ -80,6 +85,7 @@ impl<'a> Host<'a> {
 
     /// Splits `host [":" port]` off the front of `text`; white space around
     /// the colon is taken along (RFC 3261 §25.1 COLON).
+    #[inline]
     pub(crate) fn split(text: &'a [u8]) -> Result<(Self, Option<u16>, &'a [u8]), Malformed> {
         let (host, rest) = match text.first() {
             Some(b'[') => {
@@ -88,7 +94,7 @@ impl<'a> Host<'a> {
                 (Self::parse(host)?, rest)
             }
             _ => {
-                let (host, rest) = lex::split_while(text, lex::is_host_byte);
+                let (host, rest) = lex::split_class(text, class::HOST);
                 if host.is_empty() {
                     return Err(Malformed);
                 }
@@ -121,13 +127,14 @@ impl<'a> Uri<'a> {
     /// # Errors
     /// `text` has no scheme, or a `sip`, `sips` or `tel` URI does not follow
     /// its grammar.
+    #[inline]
     pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
         let (scheme, scheme_len) = match text {
             [b's', b'i', b'p', b':', ..] => (Scheme::Sip, 3),
             [b's', b'i', b'p', b's', b':', ..] => (Scheme::Sips, 4),
             other => scheme(other)?,
         };
-        let uri = Self {
+        let mut uri = Self {
             text,
             scheme_len,
             scheme,
@@ -140,20 +147,21 @@ impl<'a> Uri<'a> {
         };
         let rest = &text[scheme_len + 1..];
         match scheme {
-            Scheme::Sip | Scheme::Sips => uri.with_sip(rest),
-            Scheme::Tel => uri.with_tel(rest),
-            Scheme::Other if rest.is_empty() || !is_uri_text(rest) => Err(Malformed),
-            Scheme::Other => Ok(uri),
+            Scheme::Sip | Scheme::Sips => uri.set_sip(rest)?,
+            Scheme::Tel => uri.set_tel(rest)?,
+            Scheme::Other if rest.is_empty() || !is_uri_text(rest) => return Err(Malformed),
+            Scheme::Other => {}
         }
+        Ok(uri)
     }
 
-    fn with_sip(mut self, mut rest: &'a [u8]) -> Result<Self, Malformed> {
+    #[inline]
+    fn set_sip(&mut self, mut rest: &'a [u8]) -> Result<(), Malformed> {
         // Host, parameters and headers hold no `@` unless escaped, while the
         // user part may hold `;` and `?`: the first `@` ends it.
         if let Some(at) = memchr::memchr(b'@', rest) {
             let user_info = &rest[..at];
-            let (user, password) =
-                lex::split_while(user_info, |b| lex::is_uri_byte(b) && b != b':');
+            let (user, password) = lex::split_while(user_info, lex::is_user_byte);
             self.password = match password {
                 [] => None,
                 [b':', password @ ..] if is_uri_text(password) => Some(password),
@@ -169,7 +177,7 @@ impl<'a> Uri<'a> {
         self.host = Some(host);
         self.port = port;
         if rest.is_empty() {
-            return Ok(self);
+            return Ok(());
         }
         let params_len = memchr::memchr(b'?', rest).unwrap_or(rest.len());
         let (params, headers) = rest.split_at(params_len);
@@ -178,17 +186,16 @@ impl<'a> Uri<'a> {
         if self.headers.is_some_and(|headers| !is_uri_text(headers)) {
             return Err(Malformed);
         }
-        Ok(self)
+        Ok(())
     }
 
-    fn with_tel(mut self, rest: &'a [u8]) -> Result<Self, Malformed> {
+    fn set_tel(&mut self, rest: &'a [u8]) -> Result<(), Malformed> {
         let (number, params) = lex::split_while(rest, |b| b != b';');
         if number.is_empty() || !number.iter().all(|&b| is_phone_byte(b)) {
             return Err(Malformed);
         }
         self.user = Some(number);
-        self.set_params(params)?;
-        Ok(self)
+        self.set_params(params)
     }
 
     /// Takes parameters that fill `text`; neither spaces nor quotes stand in a URI.
@@ -196,13 +203,13 @@ impl<'a> Uri<'a> {
         self.params = Params::new(text);
         let mut rest = text;
         while let [first, after @ ..] = rest {
-            let (name, after) = lex::split_while(after, lex::is_param_name_byte);
+            let (name, after) = lex::split_class(after, class::PARAM_NAME);
             if *first != b';' || name.is_empty() {
                 return Err(Malformed);
             }
             rest = after;
             if let [b'=', after @ ..] = after {
-                let (value, after) = lex::split_while(after, lex::is_param_value_byte);
+                let (value, after) = lex::split_class(after, class::PARAM_VALUE);
                 if value.is_empty() {
                     return Err(Malformed);
                 }

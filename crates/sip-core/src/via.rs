@@ -21,6 +21,7 @@ impl<'a> Via<'a> {
     ///
     /// # Errors
     /// The element does not say `protocol/version/transport host[:port]`.
+    #[inline]
     pub fn parse(element: &'a [u8]) -> Result<Self, Malformed> {
         let rest = match element {
             [b'S', b'I', b'P', b'/', b'2', b'.', b'0', b'/', rest @ ..] => rest,

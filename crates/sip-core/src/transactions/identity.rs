@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::{Message, Method, Name, Via};
+use crate::{Message, Method, Name};
 
 /// A keyed 128-bit hash of whatever identifies a transaction. Two different
 /// transactions have the same one with a chance of 2^-128, and nobody without
@@ -130,11 +130,11 @@ impl<'a> ServerParts<'a> {
     /// Reads a request; `None` when its Via or its CSeq cannot be read.
     pub(super) fn read(request: &'a Message) -> Option<Self> {
         let element = request.elements(Name::VIA).next()?;
-        let via = Via::parse(element).ok()?;
+        let (host, sent_by_port) = request.sent_by()?;
         Some(Self {
-            branch: via.branch(),
-            sent_by_host: via.host().as_bytes(),
-            sent_by_port: via.port(),
+            branch: request.branch(),
+            sent_by_host: host.as_bytes(),
+            sent_by_port,
             via: element,
             method: request.method().as_bytes(),
             request_uri: request.request_uri()?,
