@@ -185,6 +185,7 @@ fn messages() -> (Bytes, Bytes) {
          CSeq: 314159 INVITE\r\n\
          Contact: <sip:ann@192.0.2.10:5060;transport=udp>\r\n\
          Allow: INVITE, ACK, CANCEL, OPTIONS, BYE, REFER, NOTIFY, UPDATE\r\n\
+         Allow-Events: talk, hold, conference, refer, check-sync\r\n\
          Supported: replaces, timer, 100rel\r\n\
          Session-Expires: 1800;refresher=uac\r\n\
          User-Agent: Example Phone 12.4.1 (build 2231)\r\n\
@@ -199,6 +200,7 @@ fn messages() -> (Bytes, Bytes) {
          Call-ID: 3848276298220188511@atlanta.example.com\r\n\
          CSeq: 314159 INVITE\r\n\
          Contact: <sip:bob@192.0.2.4>\r\n\
+         Server: Example Phone 3.11.2 (build 4078)\r\n\
          Content-Length: 0\r\n\r\n"
     );
     (Bytes::from(invite), Bytes::from(ok))
