@@ -326,12 +326,12 @@ impl Bully {
         } else {
             // It hears nodes that its island lacks: it may be the one that was away.
             match self.away {
-                Wait::Idle => self.away = Wait::Until(now + self.timing.away()),
-                Wait::Until(_) => {}
+                Wait::Idle => {
+                    self.away = Wait::Until(now + self.timing.away());
+                    return;
+                }
+                Wait::Until(_) => return,
                 Wait::Over => {}
-            }
-            if self.away != Wait::Over {
-                return;
             }
         }
         if self.budget.spend(now + self.timing.timeout()) {

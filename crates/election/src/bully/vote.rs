@@ -39,7 +39,9 @@ impl Bully {
         self.see(answer.promised);
         let State::Elect { consents, .. } = &mut self.state else { return };
         if answer.nonce != self.nonce {
-        } else if answer.lower {
+            return;
+        }
+        if answer.lower {
             self.state = State::wait(from, now + self.timing.patience());
         } else {
             consents.insert(from);

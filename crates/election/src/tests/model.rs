@@ -617,7 +617,7 @@ fn check(cluster: Cluster, states_max: usize) -> (usize, usize, Option<String>) 
     let discoveries = checker.discoveries();
     let violated = [UNIQUE, KEPT, REST].into_iter().find_map(|property| {
         let path = discoveries.get(property)?.clone();
-        Some(format!("{property}, not after {:?}", path.into_actions()))
+        Some(format!("{property}: not after {:?}", path.into_actions()))
     });
     (checker.unique_state_count(), checker.state_count(), violated)
 }
