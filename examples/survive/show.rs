@@ -18,7 +18,7 @@ use crate::survive::outage::{Outage, Watched};
 use crate::survive::report::Report;
 use crate::survive::servers::Servers;
 use crate::survive::silence::Silence;
-use crate::survive::stage::{NEW_CALL_EVERY, NEW_CALLS, Stage};
+use crate::survive::stage::{NEW_CALL_EVERY, NEW_CALLS, Stage, VOICED_ALL_MAX};
 
 /// How long each outage is watched.
 const WATCHED: Duration = Duration::from_secs(3);
@@ -27,6 +27,9 @@ const WATCHED: Duration = Duration::from_secs(3);
 const RETURN: Duration = Duration::from_secs(3);
 /// How long after its last message a call is in the middle of nothing.
 const SETTLED: Duration = Duration::from_millis(500);
+/// How long the port numbers of a dead b2b are kept for its calls. Thousands of
+/// calls need those again before the next death.
+const PORTS_RETURN: Duration = Duration::from_secs(65);
 /// How long busy processes run.
 const HOGGED: Duration = Duration::from_secs(60);
 /// The phones' own ticks must not come later than this.
@@ -223,6 +226,11 @@ impl Show<'_> {
         let ip = victim.ip().into();
         self.stage.studio.with(move |fleet, _| fleet.allow(ip));
         pause(RETURN);
+        if victim.role() == Role::B2b && VOICED_ALL_MAX < self.args.calls {
+            let seconds = PORTS_RETURN.as_secs();
+            self.account.say(&format!("{seconds} s until the dead b2b's port numbers are free"));
+            pause(PORTS_RETURN);
+        }
         self.servers.check()
     }
 
