@@ -16,9 +16,11 @@ use crate::{
 };
 
 use borrower::Borrower;
+pub use partner::MemberState;
 
 mod borrower;
 mod lending;
+mod partner;
 
 /// The share of one segment: obeys the highest division it has promised, counts calls against it,
 /// and reports what it holds less.
@@ -88,18 +90,6 @@ pub enum Verdict {
     Refused(Refusal),
     /// It waits for a borrowed unit; [`MemberOutput::Decided`] follows.
     Held,
-}
-
-/// What a partner needs to speak for the segment in a member's place; the calls themselves it
-/// knows from their records.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberState {
-    document: u64,
-    floor: Option<Stamp>,
-    settled: Option<u64>,
-    followed: Option<Followed>,
-    caps: Vec<u32>,
-    reports: u32,
 }
 
 /// The division that is obeyed.
@@ -257,54 +247,6 @@ impl Member {
             self.report_at.get_or_insert(now + self.timing.report);
         }
         drifts
-    }
-
-    /// Returns what a partner must have stored before any message that came out with it is sent.
-    pub fn state(&self) -> MemberState {
-        let places = (0..).take(self.document.counters().len());
-        MemberState {
-            document: self.document.digest(),
-            floor: self.floor,
-            settled: self.settled,
-            followed: self.followed.clone(),
-            caps: places.map(|place| self.share(place)).collect(),
-            reports: self.reports,
-        }
-    }
-
-    /// Speaks for the segment from now on with what the partner had; `live` are the calls that its
-    /// records tell of. Returns false, and has no share until the next division, when the state
-    /// belongs to another document.
-    ///
-    /// # Panics
-    ///
-    /// Panics when a call's node comes from a larger tree.
-    pub fn take_over(
-        &mut self,
-        now: Instant,
-        state: &MemberState,
-        live: impl IntoIterator<Item = Call>,
-    ) -> bool {
-        self.ledger.audit(live);
-        self.settled = state.settled;
-        let promised = state.followed.as_ref().map(|followed| followed.stamp);
-        if state.document != self.document.digest() {
-            self.floor = self.promised().max(promised).max(state.floor);
-            self.followed = None;
-            return false;
-        }
-        self.floor = state.floor;
-        self.followed.clone_from(&state.followed);
-        for ((place, &cap), limited) in (0..).zip(&state.caps).zip(self.document.counters()) {
-            self.ledger.set_share(limited.node, limited.counter, cap);
-            self.dirty.insert(place);
-        }
-        // Reports that the partner sent since are not known here: their numbers are passed over.
-        self.reports = state.reports.saturating_add(REPORTS_UNKNOWN);
-        self.report_at = Some(now);
-        self.renew(now);
-        self.borrower.restart(&self.document, now, &self.timing);
-        true
     }
 
     /// Returns its counters, for views.
@@ -574,9 +516,6 @@ impl Member {
         self.outputs.push_back(MemberOutput::Send { epoch, message });
     }
 }
-
-/// How many reports a member may have sent that its partner does not know of.
-const REPORTS_UNKNOWN: u32 = 1 << 16;
 
 impl Followed {
     /// Returns our number of the coordinator's counter.

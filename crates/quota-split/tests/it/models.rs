@@ -37,7 +37,7 @@ fn lent() -> Small {
         leads: 1,
         calls: if all() { 3 } else { 2 },
         reports: 0,
-        ticks: if all() { 2 } else { 1 },
+        ticks: 1,
         ..two()
     }
 }
