@@ -1,5 +1,7 @@
 //! A call is rebuilt from its record.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use failover::pacing::Peer;
 use failover::record::{
@@ -34,6 +36,7 @@ impl Call {
             call.repeat_byes(core);
             return call;
         }
+        call.repeat_acks(core);
         core.live += 1;
         for place in [call.record.holder, call.record.standby].into_iter().flatten() {
             core.hold(call.record.call, &place);
@@ -44,6 +47,22 @@ impl Call {
             call.ask_later(core);
         }
         call
+    }
+
+    /// Acknowledges again what was accepted just before the old owner died: it may not have come to
+    /// it, and before its ACK a phone takes no other INVITE (RFC 3261 §14.1).
+    fn repeat_acks(&mut self, core: &mut Core) {
+        let newest = core.after(core.patience().saturating_sub(ACK_DOUBT));
+        for leg in 0..2 {
+            for index in 0..self.record.legs[leg].outgoing.len() {
+                if let ClientState::Accepted { until, acked: true } =
+                    self.record.legs[leg].outgoing[index].state
+                    && newest <= until
+                {
+                    self.ack(core, leg, index);
+                }
+            }
+        }
     }
 
     fn repeat_byes(&mut self, core: &mut Core) {
@@ -181,3 +200,6 @@ impl Call {
         core.pacer.resume(self.pacer_id(leg), party.flow.remote, peer, self.urgency());
     }
 }
+
+/// A standby takes over within this time, unless it had to be started first.
+const ACK_DOUBT: Duration = Duration::from_secs(2);

@@ -66,17 +66,35 @@ fn t26_a_2xx_that_nobody_acknowledged_is_sent_again_by_the_next_owner() {
     let mut world = ringing();
     world.step("bob answers 200 with sdp");
     let acks = world.phone("bob").acks.len();
-    world.take_over();
     world.log.clear();
-    world.advance(Duration::from_millis(10));
-    assert_eq!(world.log.len(), 1, "{:?}", world.log);
-    assert!(world.log[0].starts_with("  alice < 200 INVITE") && world.log[0].ends_with("again"));
-    // The old owner may not have had the time to acknowledge: the phone's copy gets its ACK.
-    world.step("bob repeats");
+    world.take_over();
+    // The old owner may not have had the time to acknowledge.
     assert_eq!(world.phone("bob").acks.len(), acks + 1);
+    world.advance(Duration::from_millis(10));
+    let again: Vec<_> = world.log.iter().filter(|line| line.contains("200 INVITE")).collect();
+    assert_eq!(again.len(), 1, "{:?}", world.log);
+    assert!(again[0].starts_with("  alice < 200 INVITE") && again[0].ends_with("again"));
+    // Nor may the next one's ACK have arrived: each copy gets one.
+    world.step("bob repeats");
+    assert_eq!(world.phone("bob").acks.len(), acks + 2);
     world.step("alice acks");
     world.advance(Duration::from_secs(60));
     assert!(world.details.is_empty(), "no BYE at 32 s");
+}
+
+#[test]
+fn a_re_invite_that_was_just_accepted_is_acknowledged_again_before_anything_else() {
+    let mut world = talking();
+    world.advance(Duration::from_secs(10));
+    world.steps(&["alice holds", "bob turns recvonly", "bob answers 200 with sdp"]);
+    let acks = world.phone("bob").acks.len();
+    world.take_over();
+    assert_eq!(world.phone("bob").acks.len(), acks + 1);
+    world.advance(Duration::from_secs(10));
+    world.step("alice acks");
+    let acks = world.phone("bob").acks.len();
+    world.take_over();
+    assert_eq!(world.phone("bob").acks.len(), acks, "a quiet call hears nothing");
 }
 
 #[test]
