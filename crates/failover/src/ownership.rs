@@ -206,6 +206,13 @@ impl Ownership {
         self.lease_until().is_some_and(|until| now < until)
     }
 
+    /// Returns whether the voter `peer` answered a pulse of this owner lately, so that frames to it
+    /// arrive too.
+    pub fn hears_us(&self, now: Instant, peer: NodeId) -> bool {
+        let acked_at = self.peers.get(&peer).and_then(|peer| peer.acked_at);
+        acked_at.is_some_and(|acked_at| now < acked_at + LEASE)
+    }
+
     /// Returns the slots this b2b owns, without those it is giving away.
     pub fn own(&self) -> SlotSet {
         self.own

@@ -65,11 +65,22 @@ impl Rm {
             if let Some(gate) = &mut self.gate {
                 gate.handle_input(now, gate::Input::Sip { from: self.id, frame });
             }
-        } else if self.gates_up.contains(&gate) {
-            self.outputs.push_back(sip_out(gate, &frame));
-        } else if let Some(other) = self.gates_up.first() {
-            self.outputs.push_back(sip_out(*other, &frame));
+        } else if let Some(next) = self.gate_towards(now, gate) {
+            self.outputs.push_back(sip_out(next, &frame));
         }
+    }
+
+    /// Returns the gate itself or, while it does not answer, another that does and can pass on.
+    fn gate_towards(&self, now: Instant, gate: NodeId) -> Option<NodeId> {
+        let ownership = self.b2b.as_ref().map(|role| &role.ownership);
+        let answers = |id: &NodeId| ownership.is_some_and(|ownership| ownership.hears_us(now, *id));
+        let direct = self.gates_up.get(&gate);
+        direct
+            .filter(|id| answers(id))
+            .or_else(|| self.gates_up.iter().find(|id| answers(id)))
+            .or(direct)
+            .or_else(|| self.gates_up.first())
+            .copied()
     }
 
     /// Hands a message to the b2b that owns its slot, if that can be reached.
