@@ -76,8 +76,9 @@ fn an_owner_cut_from_its_standby_and_from_a_gate_is_reached_through_the_other_ga
 
 #[test]
 fn what_no_longer_reaches_a_gate_goes_through_the_other_at_once() {
-    let (mut world, owner, _) = talking(14, Layout::Pair);
+    let (mut world, owner, other) = talking(14, Layout::Pair);
     world.scenario.sim().cut(owner, GATE);
+    world.scenario.sim().cut(other, GATE);
     world.run(Duration::from_millis(200));
     world.call(C, D);
     world.run(Duration::from_secs(1));
