@@ -35,6 +35,39 @@ fn t13_tags_are_right_in_both_directions() {
 }
 
 #[test]
+fn t14_requests_of_the_next_owner_pass_three_recorded_proxies_in_order_on_each_leg() {
+    for (name, proxy) in [("alice", "callees"), ("bob", "callers")] {
+        let mut world = routed();
+        let ack = &world.phone("callees").inbox[0];
+        assert_eq!((ack.method(), routes(ack)), ("ACK", ROUTES[1].to_owned()));
+        world.take_over();
+        world.step(&format!("{name} says BYE"));
+
+        let bye = asked(&world, proxy);
+        let (route, other) = if name == "bob" { (ROUTES[0], "alice") } else { (ROUTES[1], "bob") };
+        assert_eq!((bye.method(), routes(&bye)), ("BYE", route.to_owned()));
+        assert!(bye.start().starts_with(&format!("BYE sip:{other}@")), "{}", bye.start());
+    }
+}
+
+#[test]
+fn t16_what_we_send_has_one_via_no_record_route_and_the_routes_of_its_dialog_only() {
+    let mut world = routed();
+    let invite = asked(&world, "bob");
+    world.take_over();
+    world.step("bob says INFO");
+    world.step("alice says BYE");
+    let [info, bye] = ["callers", "callees"].map(|proxy| asked(&world, proxy));
+    for (request, method, route) in
+        [(invite, "INVITE", ""), (info, "INFO", ROUTES[0]), (bye, "BYE", ROUTES[1])]
+    {
+        assert_eq!((request.method(), routes(&request)), (method, route.to_owned()));
+        assert_eq!(request.headers("Via").count(), 1, "{method}");
+        assert_eq!(request.headers("Record-Route").count(), 0, "{method}");
+    }
+}
+
+#[test]
 fn t24_a_ringing_call_is_answered_at_the_next_owner() {
     let mut world = ringing();
     world.take_over();
@@ -261,4 +294,33 @@ fn asked(world: &World, name: &str) -> Text {
 
 fn last(world: &World, name: &str) -> Text {
     world.phone(name).inbox.last().cloned().unwrap()
+}
+
+/// The way to the caller, and to the callee.
+const ROUTES: [&str; 2] = [
+    "<sip:192.0.2.61;lr> <sip:192.0.2.62;lr> <sip:192.0.2.63;lr>",
+    "<sip:192.0.2.71;lr> <sip:192.0.2.72;lr> <sip:192.0.2.73;lr>",
+];
+
+/// A call between phones behind three proxies each.
+fn routed() -> World {
+    let mut world = ready();
+    world.steps(&["phone callers 192.0.2.61:5060", "phone callees 192.0.2.71:5060"]);
+    let record = |route: &str| format!("Record-Route: {route}\r\n");
+    let recorded: String = ROUTES[0].split(' ').map(record).collect();
+    let vias = "Via: SIP/2.0/UDP 192.0.2.62;branch=z9hG4bK62\r\n";
+    let invite = world.phone_mut("alice").call("bob", true);
+    let (from, to) = (world.phone("alice").addr, world.phone("bob").addr);
+    world.send(from, &invite.replacen("From:", &format!("{vias}{recorded}From:"), 1));
+    // An answer has them as its requests met them: the nearest to the callee first.
+    let recorded: String = ROUTES[1].split(' ').rev().map(record).collect();
+    let ok = world.phone_mut("bob").answer(200, true, &recorded);
+    world.send(to, &ok);
+    world.step("alice acks");
+    world.advance(Duration::from_millis(60));
+    world
+}
+
+fn routes(request: &Text) -> String {
+    request.headers("Route").collect::<Vec<_>>().join(" ")
 }
