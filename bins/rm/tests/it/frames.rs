@@ -6,15 +6,20 @@ use b2bua::frame::{SipIn, SipOut};
 use bytes::Bytes;
 use failover::controller::{Ask, Gateways, Here, Introduce, Published, Verdict};
 use failover::detector::{Cause, Dead};
-use failover::record::Value;
+use failover::moves::Move;
+use failover::record::{
+    Base, ClientInvite, ClientState, Direction, Leg, LegState, Phase, Purpose, SdpIdentity,
+    SentSdp, ServerInvite, ServerState, Target, Value,
+};
 use failover::replica::{Ack, Batch, Item, Key, Refusal, Refused, StreamId, Sum};
 use failover::slots::Reign;
 use failover::voter::{Answer, Bid, Gone, Vote};
 use failover::{
-    Binding, Boot, CallId, EndedLeg, Epoch, Flow, NodeId, Slot, SlotMap, SlotSet, Tombstone,
-    Transport, UnixMs,
+    Binding, Boot, CallId, CallRecord, EndedLeg, Epoch, Flow, Latched, NodeId, Place, Slot,
+    SlotMap, SlotSet, Tombstone, Transport, UnixMs,
 };
 use rm::frames::{Frame, GateHello};
+use sip_core::dialog::Dialog;
 
 const BOOT: u64 = 1_800_000_000_123;
 
@@ -123,6 +128,120 @@ fn what_is_kept_of_a_slot_has_its_golden_bytes() {
         q: 1000,
     };
     driver::golden::check(&kept("bindings"), &Value::Bindings(vec![binding]));
+    driver::golden::check(&kept("call"), &Value::Call(Box::new(call(flow))));
+}
+
+/// A talking call: the callee's hold waits for its answer, and the caller is told of a move.
+fn call(flow: Flow) -> CallRecord {
+    let [mut caller, mut callee] = [leg(1, flow), leg(2, flow)];
+    caller.moving.sent(UnixMs(BOOT + 9000));
+    caller.outgoing = vec![ClientInvite {
+        cseq: 4,
+        branch: 0x1122_3344,
+        purpose: Purpose::Relay,
+        sent_at: UnixMs(BOOT + 9000),
+        offered: true,
+        state: ClientState::Accepted { until: UnixMs(BOOT + 41_000), acked: false },
+        cancel_at: Some(UnixMs(BOOT + 12_000)),
+        cancelled: false,
+    }];
+    caller.offer_out = Some(SentSdp {
+        base: Base::PeerOffer,
+        address: "192.0.2.3:20000".parse().unwrap(),
+        formats: vec![8, 101],
+        direction: Some(Direction::SendOnly),
+        version: 5,
+    });
+    callee.offer_in = Bytes::from_static(b"v=0\r\na=sendonly\r\n");
+    callee.incoming = vec![ServerInvite {
+        cseq: 7,
+        vias: vec![Bytes::from_static(b"SIP/2.0/UDP 192.0.2.10;branch=z9hG4bK7")],
+        record_routes: vec![Bytes::from_static(b"<sip:192.0.2.60;lr>")],
+        flow,
+        came_at: UnixMs(BOOT + 9000),
+        initial: false,
+        offered: true,
+        relayed: true,
+        state: ServerState::Proceeding { status: 100, sdp: false },
+    }];
+    let place = |gateway, port| Place {
+        gateway: NodeId(gateway),
+        boot: Boot(BOOT),
+        address: "192.0.2.3".parse().unwrap(),
+        ports: [port, port + 2],
+    };
+    CallRecord {
+        call: CallId(0x1122_3344_5566_7788),
+        slot: Slot(0x5e),
+        epoch: Epoch(1_800_000_000),
+        phase: Phase::Talking,
+        started_at: UnixMs(BOOT),
+        answered_at: Some(UnixMs(BOOT + 2000)),
+        ends_at: UnixMs(BOOT + 14_400_000),
+        called: Bytes::from_static(b"sip:1001@example.org"),
+        max_forwards: 69,
+        legs: [caller, callee],
+        targets: vec![Target {
+            uri: Bytes::from_static(b"sip:1001@192.0.2.11"),
+            routes: vec![Bytes::from_static(b"<sip:edge.example.org;lr>")],
+            flow,
+            registered: true,
+        }],
+        holder: Some(place(31, 20_000)),
+        standby: Some(place(32, 20_100)),
+        moves: 1,
+    }
+}
+
+fn leg(number: u64, flow: Flow) -> Leg {
+    let text = Bytes::from_static;
+    let address = "192.0.2.3:20000".parse().unwrap();
+    Leg {
+        dialog: Dialog {
+            call_id: text(b"a84b4c76e66710"),
+            local_tag: text(b"5e0123456789abcdef"),
+            remote_tag: text(b"1928301774"),
+            local: text(b"<sip:1001@example.org>"),
+            remote: text(b"<sip:1000@example.org>"),
+            local_cseq: 4,
+            remote_cseq: Some(7),
+            route_set: vec![text(b"<sip:192.0.2.60;lr>")],
+            remote_target: text(b"sip:1000@192.0.2.10"),
+            secure: false,
+            confirmed: true,
+        },
+        state: LegState::Confirmed,
+        flow,
+        contact: "192.0.2.1:5060".parse().unwrap(),
+        registered: true,
+        owns_call_id: number == 2,
+        cseq_ceiling: 20,
+        rtp: Some(address),
+        identity: SdpIdentity {
+            id: number,
+            address: address.ip(),
+            version: 5,
+            digest: 0x0123_4567_89ab_cdef,
+        },
+        received: text(b"v=0\r\nm=audio 4000 RTP/AVP 8 101\r\n"),
+        wish: Direction::SendRecv,
+        agreed: Some(SentSdp {
+            base: Base::Peer,
+            address,
+            formats: Vec::new(),
+            direction: None,
+            version: 4,
+        }),
+        offer_in: Bytes::new(),
+        offer_out: None,
+        resync: false,
+        incoming: Vec::new(),
+        outgoing: Vec::new(),
+        shed: vec![text(b"late")],
+        early_tag: text(b"1928301774"),
+        moving: Move::default(),
+        latched: Some(Latched { addr: "192.0.2.10:4000".parse().unwrap(), ssrc: 7, seq: 65_535 }),
+    }
 }
 
 fn kept(form: &str) -> PathBuf {
