@@ -1,5 +1,7 @@
 //! `calls`: whole calls through `rm` and its gateway, and through Kamailio and rtpengine.
 
+mod standby;
+
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde::Serialize;
 
+use self::standby::Copies;
 use crate::child::Child;
 use crate::counters::{Counters, Counts};
 use crate::forward::loopback;
@@ -45,6 +48,9 @@ pub(crate) struct Args {
     /// Our roles' processes under `--overload`.
     #[arg(long, value_enum, default_value_t = Layout::One)]
     layout: Layout,
+    /// Instead: our layout of three without and with a second b2b that holds copies of all calls.
+    #[arg(long, conflicts_with = "overload")]
+    standby: bool,
     /// Prints one JSON object on standard output, the table on standard error.
     #[arg(long)]
     json: bool,
@@ -63,6 +69,7 @@ enum Kind {
     Peers,
     One,
     Three,
+    Standby,
 }
 
 const KINDS: [Kind; 3] = [Kind::Peers, Kind::One, Kind::Three];
@@ -73,6 +80,7 @@ impl Kind {
             Self::Peers => "Kamailio + rtpengine",
             Self::One => "rm + mediagate",
             Self::Three => "gate, b2b + controller, mediagate",
+            Self::Standby => "the same and a standby b2b",
         }
     }
 }
@@ -92,11 +100,14 @@ impl Side {
                 let proxy = peers::kamailio(folder, PROXY, CALLEE, args.children, None)?;
                 Ok(Self { processes: vec![proxy, relay] })
             }
-            Kind::One => Ok(Self { processes: ours::system(Layout::One, folder, CALLEE, None)? }),
-            Kind::Three => {
-                Ok(Self { processes: ours::system(Layout::Three, folder, CALLEE, None)? })
-            }
+            Kind::One => Self::ours(Layout::One, folder),
+            Kind::Three => Self::ours(Layout::Three, folder),
+            Kind::Standby => Self::ours(Layout::Standby, folder),
         }
+    }
+
+    fn ours(layout: Layout, folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self { processes: ours::system(layout, folder, CALLEE, None)? })
     }
 
     fn check(&mut self) -> anyhow::Result<()> {
@@ -122,6 +133,7 @@ struct Sum {
     counted_calls: f64,
     memory_per_call: f64,
     relay_memory_per_call: f64,
+    copies: Copies,
 }
 
 #[derive(Debug, Serialize)]
@@ -158,28 +170,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let hold = Duration::from_millis(args.hold);
         return overload::run(args.layout, hold, args.seconds.unwrap_or(60), args.json);
     }
+    if args.standby {
+        return standby::run(args);
+    }
     let mut scratch = Scratch::new()?;
-    let counters = Counters::new();
     let mut rows = Vec::new();
     for rate in &args.rates {
-        let mut sums: Vec<Sum> = KINDS.iter().map(|_| Sum::default()).collect();
-        for round in 0..args.rounds {
-            let mut order: Vec<usize> = (0..KINDS.len()).collect();
-            // Forth and back, so that a machine that slows down slows all alike.
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for index in order {
-                let kind = KINDS[index];
-                let name = kind.name();
-                report::progress(format_args!("{rate} calls/s, round {}: {name}", round + 1));
-                let slice = slice(kind, *rate, args, &counters, &scratch, &mut sums[index]);
-                slice.with_context(|| {
-                    scratch.keep();
-                    format!("{name}, logs in {}", scratch.path().display())
-                })?;
-            }
-        }
+        let sums = measure(&KINDS, *rate, args, &mut scratch)?;
         rows.extend(summary(*rate, &sums));
     }
     let report = Report {
@@ -191,6 +188,35 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         rows,
     };
     report::finish(args.json, &tables(args, &report), &report)
+}
+
+/// Measures each of `kinds` in turn, as often as there are rounds.
+fn measure(
+    kinds: &[Kind],
+    rate: u32,
+    args: &Args,
+    scratch: &mut Scratch,
+) -> anyhow::Result<Vec<Sum>> {
+    let counters = Counters::new();
+    let mut sums: Vec<Sum> = kinds.iter().map(|_| Sum::default()).collect();
+    for round in 0..args.rounds {
+        let mut order: Vec<usize> = (0..kinds.len()).collect();
+        // Forth and back, so that a machine that slows down slows all alike.
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let kind = kinds[index];
+            let name = kind.name();
+            report::progress(format_args!("{rate} calls/s, round {}: {name}", round + 1));
+            let slice = slice(kind, rate, args, &counters, scratch, &mut sums[index]);
+            slice.with_context(|| {
+                scratch.keep();
+                format!("{name}, logs in {}", scratch.path().display())
+            })?;
+        }
+    }
+    Ok(sums)
 }
 
 fn slice(
@@ -210,6 +236,8 @@ fn slice(
     let warm = Caller::start(folder, CALLER, PROXY, &few, Manner::Strict, None)?.finish()?;
     side.check()?;
     anyhow::ensure!(warm.failed == 0, "{} of the first {} calls failed", warm.failed, few.calls);
+
+    let copies = (kind == Kind::Standby).then(Copies::of_all).transpose()?;
 
     let load = Load { rate, calls: rate * args.seconds(), hold };
     let families = side.families();
@@ -249,6 +277,9 @@ fn slice(
     sum.memory_per_call += most.saturating_sub(before.0) as f64 / slices;
     sum.relay_memory_per_call += most_relay.saturating_sub(before.1) as f64 / slices;
     side.check()?;
+    if let Some(before) = copies {
+        sum.copies.add(before, Copies::of_all()?);
+    }
 
     if counters.any() && sum.counts.is_none() {
         let time = Duration::from_secs(2);
@@ -300,7 +331,7 @@ fn promises(rows: &[Row]) -> Vec<Target> {
     let mut targets = Vec::new();
     for row in rows {
         let limit = match row.side {
-            Kind::Peers => continue,
+            Kind::Peers | Kind::Standby => continue,
             Kind::One => 0.7,
             Kind::Three if row.rate < 1000 => 1.5,
             Kind::Three => 1.0,

@@ -17,6 +17,10 @@ pub(crate) const GATEWAY: u16 = 31;
 const RM: Ipv4Addr = loopback(2, 1);
 const B2B: Ipv4Addr = loopback(2, 4);
 const MEDIA: Ipv4Addr = loopback(2, 5);
+const STANDBY: Ipv4Addr = loopback(2, 6);
+
+/// Where the first b2b of [`Layout::Three`] and [`Layout::Standby`] tells its figures.
+pub(crate) const B2B_HTTP: SocketAddrV4 = SocketAddrV4::new(B2B, 9101);
 
 /// What to be.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,6 +38,9 @@ pub(crate) enum Layout {
     One,
     /// The gate apart from b2b and controller.
     Three,
+    /// The same, and a second b2b to which the first copies its records.
+    #[value(skip)]
+    Standby,
 }
 
 /// Starts a media gateway with one worker; `link` is where it listens for links.
@@ -52,8 +59,6 @@ address = "{ip}"
 [links]
 listen = "{link}"
 plaintext = true
-[segment]
-key = "68f4a1d2c07b935e"
 [log]
 level = "warn,driver=info,rm::node=info"
 [beat]
@@ -84,15 +89,29 @@ pub(crate) fn system(
             let config = node(1, RM, roles) + &listener() + &route(callee) + &gateway();
             processes.push(start("rm", "rm", &config, folder, core)?);
         }
-        Layout::Three => {
-            let b2b = node(2, B2B, r#""b2b", "controller""#)
+        Layout::Three | Layout::Standby => {
+            let pair = layout == Layout::Standby;
+            let mut gate = node(1, RM, r#""gate""#) + &listener() + &first_b2b();
+            let mut b2b = node(2, B2B, r#""b2b", "controller""#)
+                + &format!("[http]\nlisten = \"{B2B_HTTP}\"\n")
                 + &peer(1, r#""gate""#, RM)
                 + &route(callee)
                 + &gateway();
-            let gate =
-                node(1, RM, r#""gate""#) + &listener() + &peer(2, r#""b2b", "controller""#, B2B);
+            if pair {
+                gate += &second_b2b();
+                b2b += &second_b2b();
+            }
             processes.push(start("gate", "rm", &gate, folder, core)?);
             processes.push(start("b2b", "rm", &b2b, folder, core)?);
+            if pair {
+                let standby = node(3, STANDBY, r#""b2b""#)
+                    + "[b2b]\nstandby = true\n"
+                    + &peer(1, r#""gate""#, RM)
+                    + &first_b2b()
+                    + &route(callee)
+                    + &gateway();
+                processes.push(start("standby", "rm", &standby, folder, core)?);
+            }
         }
     }
     processes.push(media);
@@ -110,9 +129,11 @@ fn node(id: u16, ip: Ipv4Addr, roles: &str) -> String {
         r#"
 [node]
 id = {id}
-host = "signalling"
+host = "{ip}"
 address = "{ip}"
 roles = [{roles}]
+[segment]
+key = "68f4a1d2c07b935e"
 [links]
 listen = "{ip}:7101"
 plaintext = true
@@ -124,6 +145,14 @@ level = "warn,driver=info,rm::node=info"
 
 fn peer(id: u16, roles: &str, ip: Ipv4Addr) -> String {
     format!("[[peer]]\nid = {id}\nroles = [{roles}]\nlink = \"{ip}:7101\"\n")
+}
+
+fn first_b2b() -> String {
+    peer(2, r#""b2b", "controller""#, B2B) + &format!("host = \"{B2B}\"\n")
+}
+
+fn second_b2b() -> String {
+    peer(3, r#""b2b""#, STANDBY) + &format!("host = \"{STANDBY}\"\nstandby = true\n")
 }
 
 fn gateway() -> String {
