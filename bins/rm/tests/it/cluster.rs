@@ -1,12 +1,15 @@
 //! Whole clusters in the simulator: phones call through gate, b2b, controller and mediagates.
 
 mod deaths;
+mod details;
+mod next;
 mod pair;
 mod plan;
 mod restart;
 mod seeds;
 mod single;
 mod trial;
+mod upgrade;
 mod world;
 
 use std::time::Duration;

@@ -6,6 +6,7 @@ use driver::{Input, NodeId, StopReason};
 use testkit::scenario::DEAF;
 use testkit::{Command, Incoming, Manners, PhoneId, State};
 
+use super::details::Details;
 use super::world::{B2B, CONTROLLER, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, World};
 
 const A: PhoneId = PhoneId(0);
@@ -170,6 +171,34 @@ fn a_b2b_that_drains_gives_its_calls_away_and_ends() {
     hold_resume_and_end(&mut world);
 }
 
+/// I6.
+#[test]
+fn each_call_has_one_detail_record_whichever_b2b_it_ended_at() {
+    let details = Details::listen();
+    let (mut world, owner, other) = talking(14, Layout::Pair);
+    let (e, f) = (PhoneId(4), PhoneId(5));
+    world.call(C, D);
+    world.call(e, f);
+    world.run(Duration::from_secs(2));
+    world.hang_up(A);
+    world.run(Duration::from_millis(500));
+    world.scenario.sim().crash(owner);
+    world.run(Duration::from_secs(1));
+    world.hang_up(D);
+    world.run(Duration::from_secs(1));
+    world.scenario.sim().restart(owner);
+    world.run(Duration::from_secs(3));
+    assert_eq!(details.count(), 2);
+
+    world.scenario.sim().tell(other, Input::Drain);
+    world.run(Duration::from_secs(1));
+    world.hang_up(e);
+    world.run(Duration::from_secs(70));
+    world.scenario.assert_idle();
+    assert_eq!((details.count(), world.live_calls()), (3, 0));
+    assert!(details.wrong(&[]).is_empty(), "{:?}", details.wrong(&[]));
+}
+
 #[test]
 fn every_slot_has_one_owner_and_a_copy_soon_after_a_death() {
     let (mut world, owner, other) = talking(12, Layout::Pair);
@@ -184,7 +213,7 @@ fn every_slot_has_one_owner_and_a_copy_soon_after_a_death() {
 }
 
 /// A cluster in which A and B talk, the b2b that owns their call, and the other one.
-fn talking(seed: u64, layout: Layout) -> (World, NodeId, NodeId) {
+pub(super) fn talking(seed: u64, layout: Layout) -> (World, NodeId, NodeId) {
     let mut world = World::new(seed, layout);
     world.start();
     let answer_after = Duration::from_millis(50);
@@ -203,7 +232,7 @@ fn talking(seed: u64, layout: Layout) -> (World, NodeId, NodeId) {
 }
 
 /// Whoever has the call now serves it whole.
-fn hold_resume_and_end(world: &mut World) {
+pub(super) fn hold_resume_and_end(world: &mut World) {
     let held = State::Talking { holds: true, held: false };
     let free = State::Talking { holds: false, held: false };
     for phone in [A, B] {
@@ -239,7 +268,7 @@ fn hears_without_loss(world: &mut World) {
 }
 
 /// How many SIP messages came to phones.
-fn sip_seen(world: &World) -> u64 {
+pub(super) fn sip_seen(world: &World) -> u64 {
     world.scenario.fleet().journal().messages_count().1
 }
 

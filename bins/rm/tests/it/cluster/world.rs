@@ -1,15 +1,19 @@
 //! A cluster of `rm` and `mediagate` nodes with phones, in the simulator.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use b2bua::Transport;
 use driver::store::{MemoryDisk, Store};
-use driver::{Class, Input, Metrics, Node, NodeId, Output};
+use driver::{Class, Input, Metrics, Node, NodeId, Output, StopReason};
 use mediagate::{Forwarding, Mediagate};
 use rm::{ListenerConfig, Peer, PeerRoles, Rm, Roles};
 use testkit::scenario::Scenario;
 use testkit::{Command, PhoneId};
+
+use super::next::Next;
 
 /// The gate.
 pub(crate) const GATE: NodeId = NodeId(11);
@@ -43,6 +47,8 @@ pub(crate) enum Layout {
 pub(crate) enum Server {
     /// Signalling.
     Rm(Box<Rm>),
+    /// Signalling of the next version.
+    Next(Next),
     /// Media.
     Mediagate(Box<Mediagate>),
 }
@@ -51,6 +57,8 @@ pub(crate) enum Server {
 pub(crate) struct World {
     layout: Layout,
     pub(crate) scenario: Scenario<Server>,
+    /// Nodes that start in the next version from now on.
+    upgraded: Arc<Mutex<BTreeSet<NodeId>>>,
 }
 
 impl World {
@@ -61,6 +69,7 @@ impl World {
 
     /// Builds a cluster whose b2b keeps its records on a disk.
     pub(crate) fn with_disk(seed: u64, layout: Layout, disk: Option<&MemoryDisk>) -> Self {
+        super::details::install();
         let phones = testkit::Config {
             phones: 10,
             // Each has an address of its own, as behind no two phones stands one next hop.
@@ -68,6 +77,7 @@ impl World {
             server: Some(SocketAddr::new(ip(1), 5060)),
             ..testkit::Config::new(ip(9))
         };
+        let upgraded = Arc::new(Mutex::new(BTreeSet::new()));
         let mut scenario = Scenario::new(seed, driver::sim::Config::default(), phones);
         for config in signalling(layout) {
             let dial: Vec<(NodeId, Class)> = config
@@ -78,9 +88,12 @@ impl World {
                 .flat_map(|dial| dial.classes.iter().map(|class| (dial.peer, *class)))
                 .collect();
             let disk = disk.filter(|_| config.roles.b2b).cloned();
-            scenario.add(NodeId(config.node.0), config.address, &dial, move |start| {
+            let (id, upgraded) = (NodeId(config.node.0), Arc::clone(&upgraded));
+            scenario.add(id, config.address, &dial, move |start| {
                 let store = disk.as_ref().map(Store::memory);
-                Server::Rm(Box::new(Rm::with_store(&config, &start, store)))
+                let rm = Rm::with_store(&config, &start, store);
+                let is_next = upgraded.lock().unwrap().contains(&id);
+                if is_next { Server::Next(Next::new(rm)) } else { Server::Rm(Box::new(rm)) }
             });
         }
         for (id, host) in [(FIRST_MEDIAGATE, 3), (OTHER_MEDIAGATE, 5)] {
@@ -93,13 +106,29 @@ impl World {
                 Server::Mediagate(Box::new(Mediagate::new(&config, start)))
             });
         }
-        Self { layout, scenario }
+        Self { layout, scenario, upgraded }
     }
 
     /// Waits until the cluster can carry calls, and registers every phone.
     pub(crate) fn start(&mut self) {
         self.run(Duration::from_millis(2500));
         self.scenario.register_all();
+    }
+
+    /// Lets a node drain, and starts it again in this version or the next one.
+    pub(crate) fn replace(&mut self, node: NodeId, by_the_next: bool) {
+        let mut upgraded = self.upgraded.lock().unwrap();
+        if by_the_next {
+            upgraded.insert(node);
+        } else {
+            upgraded.remove(&node);
+        }
+        drop(upgraded);
+        self.scenario.sim().tell(node, Input::Drain);
+        self.run(Duration::from_secs(1));
+        assert_eq!(self.scenario.sim().stopped(node), Some(&StopReason::Drained));
+        self.scenario.sim().restart(node);
+        self.run(Duration::from_secs(3));
     }
 
     /// Lets one phone call another now.
@@ -129,6 +158,13 @@ impl World {
         self.b2bs().map(|(_, b2b)| b2b.figures().calls).sum()
     }
 
+    /// Returns the names of the calls that the b2bs hold.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let records = self.b2bs().flat_map(|(_, b2b)| b2b.records());
+        let live = records.filter(|record| !record.is_ended());
+        live.map(|record| record.call.to_string()).collect()
+    }
+
     /// Returns who holds the only call there is.
     pub(crate) fn owner(&self) -> Option<NodeId> {
         let mut owners = self.b2bs().filter(|(_, b2b)| 0 < b2b.figures().calls);
@@ -147,6 +183,7 @@ impl World {
         let nodes = nodes(self.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id));
         nodes.filter_map(|id| match self.scenario.server(id)? {
             Server::Rm(rm) => Some((id, rm.b2b()?)),
+            Server::Next(next) => Some((id, next.rm.b2b()?)),
             Server::Mediagate(_) => None,
         })
     }
@@ -194,6 +231,7 @@ impl Node for Server {
     fn handle_input(&mut self, now: Instant, input: Input) {
         match self {
             Self::Rm(node) => node.handle_input(now, input),
+            Self::Next(node) => node.handle_input(now, input),
             Self::Mediagate(node) => node.handle_input(now, input),
         }
     }
@@ -201,6 +239,7 @@ impl Node for Server {
     fn handle_timeout(&mut self, now: Instant) {
         match self {
             Self::Rm(node) => node.handle_timeout(now),
+            Self::Next(node) => node.handle_timeout(now),
             Self::Mediagate(node) => node.handle_timeout(now),
         }
     }
@@ -208,6 +247,7 @@ impl Node for Server {
     fn poll_output(&mut self) -> Option<Output> {
         match self {
             Self::Rm(node) => node.poll_output(),
+            Self::Next(node) => node.poll_output(),
             Self::Mediagate(node) => node.poll_output(),
         }
     }
@@ -215,6 +255,7 @@ impl Node for Server {
     fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Rm(node) => node.poll_timeout(),
+            Self::Next(node) => node.poll_timeout(),
             Self::Mediagate(node) => node.poll_timeout(),
         }
     }
@@ -222,6 +263,7 @@ impl Node for Server {
     fn metrics(&self, out: &mut Metrics) {
         match self {
             Self::Rm(node) => node.metrics(out),
+            Self::Next(node) => node.metrics(out),
             Self::Mediagate(node) => node.metrics(out),
         }
     }

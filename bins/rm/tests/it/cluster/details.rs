@@ -1,0 +1,115 @@
+//! What the nodes of a cluster say of its calls: the lines that an operator reads.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Once;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// The call detail records of all nodes that run in this thread, from its creation on.
+pub(crate) struct Details(PhantomData<*const ()>);
+
+/// What was said of one call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// How often a b2b wrote that it was answered.
+    answered: usize,
+    /// Each detail record: its fields in order.
+    details: Vec<String>,
+}
+
+impl Details {
+    pub(crate) fn listen() -> Self {
+        install();
+        TOLD.set(Some(BTreeMap::new()));
+        Self(PhantomData)
+    }
+
+    /// What is wrong, by call: one that was answered and is not among `live` has no detail record, or
+    /// one has two.
+    pub(crate) fn wrong(&self, live: &[String]) -> Vec<(String, Told)> {
+        let told = TOLD.with_borrow(|told| told.clone().unwrap_or_default());
+        let wrong = told.into_iter().filter(|(call, told)| {
+            let expected = usize::from(!live.contains(call));
+            told.details.len() != expected && (0 < told.answered || 1 < told.details.len())
+        });
+        wrong.collect()
+    }
+
+    /// How many calls have a detail record.
+    pub(crate) fn count(&self) -> usize {
+        let told = TOLD.with_borrow(|told| told.clone().unwrap_or_default());
+        told.values().filter(|told| !told.details.is_empty()).count()
+    }
+}
+
+impl Drop for Details {
+    fn drop(&mut self) {
+        TOLD.set(None);
+    }
+}
+
+/// Lets this process hear its nodes. Before the first of them runs, as who logs first decides for
+/// all threads whether anybody listens.
+pub(crate) fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| tracing::subscriber::set_global_default(Journal).unwrap());
+}
+
+thread_local! {
+    /// By call; `None` while no one listens in this thread.
+    static TOLD: RefCell<Option<BTreeMap<String, Told>>> = const { RefCell::new(None) };
+}
+
+struct Journal;
+
+impl Subscriber for Journal {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target() == "rm::journal"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        TOLD.with_borrow_mut(|told| {
+            let Some(told) = told else { return };
+            match line.message.as_str() {
+                "call answered" => told.entry(line.call).or_default().answered += 1,
+                "call ended" => told.entry(line.call).or_default().details.push(line.fields),
+                _ => {}
+            }
+        });
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// One event in pieces.
+#[derive(Default)]
+struct Line {
+    message: String,
+    call: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let value = format!("{value:?}");
+        match field.name() {
+            "message" => self.message = value,
+            "call" => self.call = value,
+            name => self.fields += &format!("{name}={value} "),
+        }
+    }
+}
