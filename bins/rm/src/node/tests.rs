@@ -1,9 +1,11 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use b2bua::frame::SipOut;
+use bytes::Bytes;
 use failover::controller::Here;
 use failover::slots::Reign;
-use failover::{Epoch, SlotMap};
+use failover::{Epoch, Flow, Slot, SlotMap, Transport};
 
 use super::*;
 use crate::config::{ListenerConfig, Peer, PeerRoles, Roles};
@@ -18,7 +20,7 @@ fn gate() -> (Rm, Instant) {
     let mut config = Config::new(GATE, address);
     config.roles = Roles { gate: true, ..Roles::default() };
     let listen = (address, 5060).into();
-    let transport = failover::Transport::Udp;
+    let transport = Transport::Udp;
     config.listeners.push(ListenerConfig { transport, listen, advertise: listen });
     let roles = PeerRoles { b2b: true, ..PeerRoles::default() };
     config.peers.push(Peer::new(B2B, roles, None));
@@ -46,11 +48,14 @@ fn hear<F: Frame>(rm: &mut Rm, now: Instant, from: NodeId, frame: &F) {
     rm.handle_input(now, Input::Frame { peer, class, kind: F::KIND, payload });
 }
 
+fn reign(owner: NodeId, epoch: u32) -> Reign {
+    Reign { owner, standby: None, epoch: Epoch(epoch) }
+}
+
 #[test]
 fn frames_of_a_peer_whose_role_does_not_send_them_change_nothing() {
     let (mut rm, start) = gate();
     let now = start + Duration::from_secs(1);
-    let reign = |owner, epoch| Reign { owner, standby: None, epoch: Epoch(epoch) };
 
     hear(&mut rm, now, STRANGER, &SlotMap::whole(reign(STRANGER, u32::MAX)));
     hear(&mut rm, now, B2B, &SlotMap::whole(reign(B2B, 7)));
@@ -59,4 +64,33 @@ fn frames_of_a_peer_whose_role_does_not_send_them_change_nothing() {
     let slots = rm.gate.as_ref().unwrap().slots();
     assert!(slots.reigns().all(|(_, reign)| (reign.owner, reign.epoch) == (B2B, Epoch(7))));
     assert_eq!(rm.malformed, 2);
+}
+
+#[test]
+fn frames_replayed_from_an_older_epoch_reach_no_phone_and_give_no_slot_back() {
+    let (mut rm, start) = gate();
+    let now = start + Duration::from_secs(1);
+    hear(&mut rm, now, B2B, &SlotMap::whole(reign(B2B, 7)));
+    hear(&mut rm, now, B2B, &SlotMap::whole(reign(STRANGER, 6)));
+    let slots = rm.gate.as_ref().unwrap().slots();
+    assert!(slots.reigns().all(|(_, reign)| (reign.owner, reign.epoch) == (B2B, Epoch(7))));
+
+    while rm.poll_output().is_some() {}
+    for (epoch, sent) in [(6, 0), (7, 1)] {
+        let flow = Flow {
+            gate: GATE,
+            boot: Boot(1),
+            listener: 0,
+            transport: Transport::Udp,
+            connection: 0,
+            remote: (Ipv4Addr::LOCALHOST, 5070).into(),
+        };
+        let bytes = Bytes::from_static(b"OPTIONS");
+        let frame = SipOut { slot: Slot(7), epoch: Epoch(epoch), flow, bytes };
+        let (peer, class, payload) = (driver::NodeId(B2B.0), Class::Calls, frame.encode());
+        rm.handle_input(now, Input::Frame { peer, class, kind: SipOut::KIND, payload });
+        let outputs = std::iter::from_fn(|| rm.poll_output());
+        let datagrams = outputs.filter(|output| matches!(output, Output::Datagram { .. }));
+        assert_eq!(datagrams.count(), sent, "{epoch}");
+    }
 }

@@ -4,7 +4,12 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use driver::store::Store;
+use failover::replica::Key;
+use failover::{CallId, Slot};
 
 #[test]
 fn a_faulty_file_is_refused_with_every_fault() {
@@ -53,16 +58,51 @@ fn without_a_mediagate_calls_get_503_and_everything_else_an_answer() {
     let nonsense = ask(&phone, "OPTIONS", "two words");
     assert!(nonsense.starts_with("SIP/2.0 400 "), "{nonsense}");
 
-    let mut http = TcpStream::connect("127.9.2.1:9131").unwrap();
-    http.set_read_timeout(Some(DEADLINE)).unwrap();
-    http.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    http.read_to_string(&mut text).unwrap();
+    let text = metrics("127.9.2.1:9131");
     assert!(text.contains("rm_gate_datagrams_total"), "{text}");
 
     let told = Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap();
     assert!(told.success());
     assert!(child.0.wait().unwrap().success());
+}
+
+#[test]
+fn records_of_another_cluster_or_of_the_next_version_are_named_and_bring_no_call() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("foreign");
+    // It may be there from the last time.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
+    let now = Instant::now();
+    for (id, cluster, value) in
+        [(1, "elsewhere", &b"\x02\x10theirs"[..]), (2, "", b"\x02\x11later")]
+    {
+        let (mut store, _) = Store::open(&folder.join("records"), cluster).unwrap();
+        let name = driver::codec::encode(&(Slot(7), Key::Call(CallId(id))));
+        store.put(now, name, Some(Bytes::from_static(value)));
+    }
+    let text = CONFIG.replace("127.9.2.", "127.9.4.");
+    let config = file("foreign", &format!("{text}\n[store]\npath = {folder:?}\n"));
+    let child = Command::new(env!("CARGO_BIN_EXE_holdline-rm"))
+        .arg("--config")
+        .arg(config)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut child = Killed(child);
+    let lines = BufReader::new(child.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let lines: Vec<String> = lines.take_while(|line| !line.contains("listening for SIP")).collect();
+    assert!(lines.iter().any(|line| line.contains("elsewhere")), "{lines:#?}");
+    let open = lines.iter().find(|line| line.contains("the store is open")).unwrap();
+    assert!(open.contains("read=0") && open.contains("unread=1"), "{open}");
+    // The figures are there a moment after the listener.
+    #[expect(clippy::disallowed_methods, reason = "a real process takes its time")]
+    let mut texts = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        metrics("127.9.4.1:9131")
+    });
+    let text = texts.find(|text| text.contains("rm_calls ")).unwrap();
+    assert!(text.lines().any(|line| line == "rm_calls 0"), "{text}");
 }
 
 /// Sends a request until a final answer comes, and acknowledges that of an INVITE.
@@ -100,6 +140,15 @@ fn ask(phone: &UdpSocket, method: &str, call_id: &str) -> String {
         }
     }
     panic!("no final answer to {method}");
+}
+
+fn metrics(address: &str) -> String {
+    let mut http = TcpStream::connect(address).unwrap();
+    http.set_read_timeout(Some(DEADLINE)).unwrap();
+    http.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    http.read_to_string(&mut text).unwrap();
+    text
 }
 
 /// Never left behind.

@@ -16,6 +16,7 @@ const D: PhoneId = PhoneId(3);
 /// What the store may lose: a group, and a commit.
 const WINDOW: Duration = Duration::from_millis(30);
 
+/// T39.
 #[test]
 fn the_only_b2b_restarts_and_its_calls_go_on() {
     let disk = MemoryDisk::default();
@@ -31,6 +32,7 @@ fn the_only_b2b_restarts_and_its_calls_go_on() {
     end(&mut world);
 }
 
+/// T39.
 #[test]
 fn everything_restarts_and_calls_and_registrations_are_there() {
     let disk = MemoryDisk::default();
@@ -49,6 +51,27 @@ fn everything_restarts_and_calls_and_registrations_are_there() {
     end(&mut world);
 }
 
+#[test]
+fn a_clock_set_back_an_hour_over_a_restart_ends_nothing() {
+    let disk = MemoryDisk::default();
+    let mut world = talking(4, Layout::Three, &disk);
+    crash_everything(&mut world);
+    for node in EVERYTHING {
+        world.scenario.sim().jump_clock(node, -3_600_000);
+    }
+    world.run(Duration::from_secs(1));
+    restart_everything(&mut world);
+    world.run(Duration::from_secs(8));
+
+    world.scenario.assert_talking(&[(A, B)]);
+    world.call(C, D);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    world.hang_up(C);
+    end(&mut world);
+}
+
+/// T39.
 #[test]
 fn a_call_whose_phones_hung_up_meanwhile_ends_and_nothing_rings() {
     let disk = MemoryDisk::default();
