@@ -1,4 +1,4 @@
-//! Clusters in which a media role dies or misbehaves at a random message.
+//! Clusters in which a media role or a b2b dies or misbehaves at a random message.
 //!
 //! `HOLDLINE_SEEDS=FIRST..END` runs other seeds, `HOLDLINE_SEEDS=N` a single one.
 
@@ -13,7 +13,7 @@ use super::trial;
 const SEEDS: Range<u64> = 0..300;
 
 #[test]
-fn no_call_is_lost_whatever_happens_to_a_media_role_at_any_message() {
+fn no_call_is_lost_whatever_happens_to_a_media_role_or_a_b2b_at_any_message() {
     let seeds = seeds();
     let next = AtomicU64::new(seeds.start);
     let workers = thread::available_parallelism().map_or(1, usize::from);
