@@ -12,8 +12,9 @@ use crate::parse::{BodyLen, Head, Start};
 use crate::uri::Uri;
 use crate::via::Via;
 
-/// More defects than this are not kept; the verdict is clear by then.
-const DEFECTS_MAX: usize = 32;
+/// Of one defect in one header no more than this are kept. Every different one
+/// is, so that no number of harmless faults hides the one that decides.
+const ALIKE_MAX: usize = 4;
 
 const VIA: u8 = Name::VIA.id;
 const FROM: u8 = Name::FROM.id;
@@ -98,7 +99,8 @@ impl Checks {
         kind: DefectKind,
         offset: usize,
     ) {
-        if self.defects.len() < DEFECTS_MAX {
+        let alike = |known: &&Defect| known.kind == kind && known.header == header;
+        if self.defects.iter().filter(alike).count() < ALIKE_MAX {
             self.defects.push(Defect { header, kind, offset });
         }
     }

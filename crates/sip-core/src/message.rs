@@ -101,7 +101,8 @@ impl Message {
         &self.bytes
     }
 
-    /// Returns everything that is wrong, in the order found; a few dozen at most.
+    /// Returns what is wrong, in the order found: of one defect in one header the
+    /// first few.
     #[must_use]
     pub fn defects(&self) -> &[Defect] {
         self.defects.as_deref().unwrap_or_default()

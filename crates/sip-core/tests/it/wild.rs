@@ -211,6 +211,25 @@ fn a_malformed_extra_does_not_cost_a_response() {
 }
 
 #[test]
+fn no_number_of_harmless_faults_hides_the_one_that_decides() {
+    let many = |line: &str, sample: Sample| (0..99).fold(sample, |sample, _| sample.with(line));
+    let nameless = |sample| many("no colon at all", sample);
+    for name in ["Via", "From", "To", "Call-ID", "CSeq"] {
+        nameless(Sample::response("200 OK").without(name)).dropped();
+        nameless(Sample::response("200 OK").set(name, format!("{name}:"))).dropped();
+    }
+    nameless(Sample::response("200 OK").without("Via")).with("Via: SIP/2.0/UDP").dropped();
+    let odd = many("Contact: < sip:a@b >", Sample::request("OPTIONS"));
+    assert!(odd.accepted().defects().len() < 10);
+    odd.clone().with("Call-ID: another").refused(400);
+    odd.clone().with("Route: <>").refused(400);
+    let message = odd.with("bad line").with("Route: <>").with("Max-Forwards: -1").refused(400);
+    for header in ["", "Route", "Max-Forwards"] {
+        assert!(defects(&message).iter().any(|(name, _)| name == header), "{header:?} is told");
+    }
+}
+
+#[test]
 fn a_line_without_a_name_is_refused() {
     for line in ["no colon at all", ": no name", "two words: x", "ümlaut: x"] {
         let message = Sample::request("OPTIONS").with(line).refused(400);
