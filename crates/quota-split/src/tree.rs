@@ -12,6 +12,8 @@ pub struct Tree {
     nodes: Box<[Node]>,
     parents: Box<[Option<NodeId>]>,
     keys: Box<[u64]>,
+    leaves: Box<[bool]>,
+    top: Option<NodeId>,
     by_name: BTreeMap<String, NodeId>,
 }
 
@@ -147,25 +149,48 @@ pub const NODES_MAX: usize = 1 << 22;
 
 impl Tree {
     /// Checks `nodes` and links them; they keep their order, and a parent may come after its children.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn new(nodes: Vec<Node>) -> Result<Self, TreeError> {
+        Self::check(nodes).map_err(|mut all| all.swap_remove(0))
+    }
+
+    /// Does as [`new`](Self::new).
+    ///
+    /// # Errors
+    /// Everything that is wrong, at least one thing.
+    pub fn check(nodes: Vec<Node>) -> Result<Self, Vec<TreeError>> {
         if NODES_MAX < nodes.len() {
-            return Err(TreeError::TooMany);
+            return Err(vec![TreeError::TooMany]);
         }
+        let mut errors = Vec::new();
         let mut by_name = BTreeMap::new();
         for (id, node) in ids().zip(&nodes) {
-            if by_name.insert(node.name.clone(), id).is_some() {
-                return Err(TreeError::Duplicate(node.name.clone()));
+            if by_name.contains_key(&node.name) {
+                errors.push(TreeError::Duplicate(node.name.clone()));
+            } else {
+                by_name.insert(node.name.clone(), id);
             }
-            node.check()?;
+            errors.extend(node.check().err());
         }
         let mut parents = Vec::with_capacity(nodes.len());
+        let mut leaves = vec![true; nodes.len()];
         for node in &nodes {
-            parents.push(parent_of(node, &nodes, &by_name)?);
+            let parent = parent_of(node, &nodes, &by_name);
+            let parent = parent.map_err(|error| errors.push(error)).ok().flatten();
+            if let Some(parent) = parent {
+                leaves[parent.index()] = false;
+            }
+            parents.push(parent);
         }
+        let mut tops = ids().zip(&parents).filter(|(_, parent)| parent.is_none());
+        let top = tops.next().filter(|_| tops.next().is_none()).map(|(top, _)| top);
         let keys = nodes.iter().map(|node| spread_key(&node.name)).collect();
-        let tree = Self { nodes: nodes.into(), parents: parents.into(), keys, by_name };
-        tree.check_depths()?;
-        Ok(tree)
+        let (parents, leaves) = (parents.into(), leaves.into());
+        let tree = Self { nodes: nodes.into(), parents, keys, leaves, top, by_name };
+        errors.extend(tree.check_depths().err());
+        if errors.is_empty() { Ok(tree) } else { Err(errors) }
     }
 
     /// Returns how many nodes there are.
@@ -204,6 +229,20 @@ impl Tree {
     /// Panics when `id` comes from a larger tree.
     pub fn parent(&self, id: NodeId) -> Option<NodeId> {
         self.parents[id.index()]
+    }
+
+    /// Tells whether nothing belongs to a node.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a larger tree.
+    pub fn is_leaf(&self, id: NodeId) -> bool {
+        self.leaves[id.index()]
+    }
+
+    /// Returns the tenant above all others, if there is one.
+    pub fn top(&self) -> Option<NodeId> {
+        self.top
     }
 
     /// Returns a node and everything above it, from below.
@@ -272,6 +311,21 @@ impl Node {
             return Err(TreeError::ManualSum { node: self.name.clone(), sum });
         }
         Ok(())
+    }
+}
+
+impl TreeError {
+    /// Returns the name of the node that is at fault, if it is one.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Self::Duplicate(node) | Self::Cycle(node) | Self::TooDeep(node) | Self::Burst(node) => {
+                Some(node)
+            }
+            Self::UnknownParent { node, .. }
+            | Self::BelowProfile { node, .. }
+            | Self::ManualSum { node, .. } => Some(node),
+            Self::TooMany => None,
+        }
     }
 }
 
