@@ -117,13 +117,34 @@ struct Effective {
 
 impl Policies {
     /// Checks and works out the policies of nodes, by name.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn new(tree: &Tree, policies: &BTreeMap<String, Policy>) -> Result<Self, PolicyError> {
+        Self::check(tree, policies).map_err(|mut all| all.swap_remove(0))
+    }
+
+    /// Does as [`new`](Self::new).
+    ///
+    /// # Errors
+    /// Everything that is wrong, at least one thing.
+    pub fn check(
+        tree: &Tree,
+        policies: &BTreeMap<String, Policy>,
+    ) -> Result<Self, Vec<PolicyError>> {
+        let mut errors = Vec::new();
+        for (name, policy) in policies {
+            match tree.find(name) {
+                Some(id) => policy.check(tree, id, &mut errors),
+                None => errors.push(PolicyError::UnknownNode(name.clone())),
+            }
+        }
+        if errors.is_empty() { Ok(Self::work_out(tree, policies)) } else { Err(errors) }
+    }
+
+    fn work_out(tree: &Tree, policies: &BTreeMap<String, Policy>) -> Self {
         let nothing = Arc::new(Effective::default());
         let mut nodes: Vec<Option<Arc<Effective>>> = vec![None; tree.len()];
-        for (name, policy) in policies {
-            let id = tree.find(name).ok_or_else(|| PolicyError::UnknownNode(name.clone()))?;
-            policy.check(tree, id)?;
-        }
         for (id, _) in tree.iter() {
             // From the top down, and each node once.
             let mut path: Vec<NodeId> = tree.path(id).collect();
@@ -145,7 +166,7 @@ impl Policies {
                 nodes[id.index()] = Some(effective);
             }
         }
-        Ok(Self { nodes: nodes.into_iter().flatten().collect() })
+        Self { nodes: nodes.into_iter().flatten().collect() }
     }
 
     /// Tells whether a node may use a service.
@@ -189,38 +210,48 @@ impl Policies {
 }
 
 impl Policy {
-    fn check(&self, tree: &Tree, id: NodeId) -> Result<(), PolicyError> {
+    fn check(&self, tree: &Tree, id: NodeId, errors: &mut Vec<PolicyError>) {
         let node = || tree.node(id).name.clone();
         for rule in self.numbers.iter().flatten() {
             let number = rule.pattern.strip_suffix('*').unwrap_or(&rule.pattern);
             let plain = number.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
             if !plain || rule.pattern.is_empty() {
-                return Err(PolicyError::Pattern { node: node(), pattern: rule.pattern.clone() });
+                errors.push(PolicyError::Pattern { node: node(), pattern: rule.pattern.clone() });
             }
         }
-        let mut answers = self.answers.values();
-        if let Some(answer) = answers.find(|answer| !(400..700).contains(&answer.status)) {
-            return Err(PolicyError::Status { node: node(), status: answer.status });
+        for answer in self.answers.values().filter(|one| !(400..700).contains(&one.status)) {
+            errors.push(PolicyError::Status { node: node(), status: answer.status });
         }
         if let Some(name) = &self.default_profile {
             let profile = tree.find(name).filter(|&profile| {
                 tree.node(profile).kind == Kind::Profile && tree.path(profile).any(|at| at == id)
             });
             if profile.is_none() {
-                return Err(PolicyError::DefaultProfile { node: node(), profile: name.clone() });
+                errors.push(PolicyError::DefaultProfile { node: node(), profile: name.clone() });
             }
         }
         for (child, policy) in &self.overrides {
             let found = tree.find(child).filter(|&child| tree.parent(child) == Some(id));
-            let Some(found) = found else {
-                return Err(PolicyError::NotAChild { node: node(), child: child.clone() });
-            };
-            if !policy.overrides.is_empty() {
-                return Err(PolicyError::Nested(node()));
+            match found {
+                None => errors.push(PolicyError::NotAChild { node: node(), child: child.clone() }),
+                Some(_) if !policy.overrides.is_empty() => errors.push(PolicyError::Nested(node())),
+                Some(found) => policy.check(tree, found, errors),
             }
-            policy.check(tree, found)?;
         }
-        Ok(())
+    }
+}
+
+impl PolicyError {
+    /// Returns the name of the node that is at fault; of an override, of the child that it is for.
+    pub fn node(&self) -> &str {
+        match self {
+            Self::UnknownNode(node)
+            | Self::Nested(node)
+            | Self::NotAChild { node, .. }
+            | Self::DefaultProfile { node, .. }
+            | Self::Status { node, .. }
+            | Self::Pattern { node, .. } => node,
+        }
     }
 }
 
