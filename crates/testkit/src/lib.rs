@@ -8,12 +8,15 @@ mod journal;
 mod manners;
 mod offer;
 mod phone;
+pub mod program;
 mod random;
 pub mod scenario;
+pub mod seeds;
 mod sip;
 mod studio;
 mod voice;
 
+/// How values become bytes, for tests of crates that may not import `driver`.
 pub use driver::codec;
 pub use ear::{Ear, Heard, LATE};
 pub use fleet::{Config, Fleet, Speech};

@@ -1,6 +1,7 @@
 //! One call of a phone: a dialog of RFC 3261 §12 and its INVITEs.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::fleet::Desk;
 use crate::journal::{Ended, Event, Fault};
@@ -10,8 +11,6 @@ use crate::phone::client::{Client, Purpose};
 use crate::phone::media::Media;
 use crate::phone::{ALLOW, Phone, Reaction, contact, via};
 use crate::sip::{Draft, Sip, address_of, uri_of};
-
-use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Call {
