@@ -1,12 +1,12 @@
 //! The program itself.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use media::beat::{Beat, Hear};
+use testkit::program::{Program, figure, page};
 
 #[test]
 fn a_faulty_file_is_refused_with_every_fault() {
@@ -29,18 +29,9 @@ fn a_sound_file_passes_the_check() {
 
 #[test]
 fn the_process_beats_shows_its_figures_and_drains() {
-    let config = file("running", &config("127.9.1.2"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_holdline-mediagate"))
-        .arg("--config")
-        .arg(config)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut program = Program::start(MEDIAGATE, &file("running", &config("127.9.1.2")));
     // It says so once everything is open.
-    let log = BufReader::new(child.stderr.take().unwrap());
-    let mut lines = log.lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.contains("started")));
-    let mut child = Killed(child);
+    program.log_until("started");
 
     let hearer = UdpSocket::bind("127.0.0.1:0").unwrap();
     hearer.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -51,31 +42,14 @@ fn the_process_beats_shows_its_figures_and_drains() {
     let beat = Beat::decode(&bytes[..len]).unwrap();
     assert_eq!((beat.gateway, beat.legs, beat.workers), (31, 0, 1));
 
-    let mut http = TcpStream::connect("127.9.1.2:9131").unwrap();
-    http.set_read_timeout(Some(DEADLINE)).unwrap();
-    http.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    http.read_to_string(&mut text).unwrap();
-    assert!(text.contains("mediagate_legs_max"), "{text}");
+    let metrics = page("127.9.1.2:9131".parse().unwrap(), "/metrics").unwrap();
+    assert!(figure(&metrics, "mediagate_legs_max").is_some(), "{metrics}");
 
-    let told = Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap();
-    assert!(told.success());
-    assert!(child.0.wait().unwrap().success());
-}
-
-/// Never left behind.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    assert!(program.drain().success());
 }
 
 fn run(args: Vec<PathBuf>) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_holdline-mediagate")).args(args).output().unwrap()
+    Command::new(MEDIAGATE).args(args).output().unwrap()
 }
 
 fn file(name: &str, text: &str) -> PathBuf {
@@ -92,5 +66,7 @@ fn config(address: &str) -> String {
          [beat]\nlisten = \"{address}:7231\"\n"
     )
 }
+
+const MEDIAGATE: &str = env!("CARGO_BIN_EXE_holdline-mediagate");
 
 const DEADLINE: Duration = Duration::from_secs(30);

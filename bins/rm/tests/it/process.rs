@@ -1,15 +1,15 @@
 //! The program itself.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use driver::store::Store;
 use failover::replica::Key;
 use failover::{CallId, Slot};
+use testkit::program::{Program, figure, page};
 
 #[test]
 fn a_faulty_file_is_refused_with_every_fault() {
@@ -35,17 +35,8 @@ fn a_file_that_is_not_there_is_named() {
 
 #[test]
 fn without_a_mediagate_calls_get_503_and_everything_else_an_answer() {
-    let config = file("running", CONFIG);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_holdline-rm"))
-        .arg("--config")
-        .arg(config)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let log = BufReader::new(child.stderr.take().unwrap());
-    let mut child = Killed(child);
-    let mut lines = log.lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.contains("listening for SIP")));
+    let mut program = Program::start(RM, &file("running", CONFIG));
+    program.log_until("listening for SIP");
 
     let phone = UdpSocket::bind("127.9.2.9:0").unwrap();
     phone.connect("127.9.2.1:5060").unwrap();
@@ -58,12 +49,10 @@ fn without_a_mediagate_calls_get_503_and_everything_else_an_answer() {
     let nonsense = ask(&phone, "OPTIONS", "two words");
     assert!(nonsense.starts_with("SIP/2.0 400 "), "{nonsense}");
 
-    let text = metrics("127.9.2.1:9131");
-    assert!(text.contains("rm_gate_datagrams_total"), "{text}");
+    let metrics = metrics("127.9.2.1:9131");
+    assert!(figure(&metrics, "rm_gate_datagrams_total").is_some(), "{metrics}");
 
-    let told = Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap();
-    assert!(told.success());
-    assert!(child.0.wait().unwrap().success());
+    assert!(program.drain().success());
 }
 
 #[test]
@@ -83,15 +72,8 @@ fn records_of_another_cluster_or_of_the_next_version_are_named_and_bring_no_call
     }
     let text = CONFIG.replace("127.9.2.", "127.9.4.");
     let config = file("foreign", &format!("{text}\n[store]\npath = {folder:?}\n"));
-    let child = Command::new(env!("CARGO_BIN_EXE_holdline-rm"))
-        .arg("--config")
-        .arg(config)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut child = Killed(child);
-    let lines = BufReader::new(child.0.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let lines: Vec<String> = lines.take_while(|line| !line.contains("listening for SIP")).collect();
+    let mut program = Program::start(RM, &config);
+    let lines = program.log_until("listening for SIP");
     assert!(lines.iter().any(|line| line.contains("elsewhere")), "{lines:#?}");
     let open = lines.iter().find(|line| line.contains("the store is open")).unwrap();
     assert!(open.contains("read=0") && open.contains("unread=1"), "{open}");
@@ -101,8 +83,8 @@ fn records_of_another_cluster_or_of_the_next_version_are_named_and_bring_no_call
         std::thread::sleep(Duration::from_millis(50));
         metrics("127.9.4.1:9131")
     });
-    let text = texts.find(|text| text.contains("rm_calls ")).unwrap();
-    assert!(text.lines().any(|line| line == "rm_calls 0"), "{text}");
+    let calls = texts.find_map(|text| figure(&text, "rm_calls").map(str::to_owned));
+    assert_eq!(calls.as_deref(), Some("0"));
 }
 
 /// Sends a request until a final answer comes, and acknowledges that of an INVITE.
@@ -143,27 +125,12 @@ fn ask(phone: &UdpSocket, method: &str, call_id: &str) -> String {
 }
 
 fn metrics(address: &str) -> String {
-    let mut http = TcpStream::connect(address).unwrap();
-    http.set_read_timeout(Some(DEADLINE)).unwrap();
-    http.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    http.read_to_string(&mut text).unwrap();
-    text
-}
-
-/// Never left behind.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let address: SocketAddr = address.parse().unwrap();
+    page(address, "/metrics").unwrap()
 }
 
 fn run(args: Vec<PathBuf>) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_holdline-rm")).args(args).output().unwrap()
+    Command::new(RM).args(args).output().unwrap()
 }
 
 fn file(name: &str, text: &str) -> PathBuf {
@@ -171,6 +138,8 @@ fn file(name: &str, text: &str) -> PathBuf {
     std::fs::write(&file, text).unwrap();
     file
 }
+
+const RM: &str = env!("CARGO_BIN_EXE_holdline-rm");
 
 const CONFIG: &str = r#"
 [node]
@@ -197,5 +166,3 @@ link = "127.9.2.3:7131"
 prefix = ""
 targets = ["127.9.2.9:5999"]
 "#;
-
-const DEADLINE: Duration = Duration::from_secs(30);
