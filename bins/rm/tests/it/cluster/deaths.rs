@@ -6,7 +6,7 @@ use std::time::Duration;
 use driver::NodeId;
 use driver::sim::Path;
 use testkit::scenario::{PHONES, Problem};
-use testkit::{Command, DIGITS, Event, Fault, Incoming, Manners, PCMA, PhoneId, Reinvite};
+use testkit::{Command, DIGITS, Event, Fault, Incoming, Manners, PCMA, PhoneId, Reinvite, seeds};
 
 use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_MEDIAGATE, World};
 
@@ -16,8 +16,7 @@ const B: PhoneId = PhoneId(1);
 /// Messages of the whole call at gate and phones, if nothing happens.
 const MESSAGES: u64 = 34;
 
-/// How many seeds each test runs; `SEEDS` in the environment says another
-/// number. Two for each message: a death at once, and one a moment later.
+/// Seeds of each test: two for each message, a death at once and one a moment later.
 const SEEDS: u64 = 2 * MESSAGES;
 
 /// How a node dies, and how it comes back.
@@ -88,11 +87,11 @@ fn difficult(seed: u64) -> Manners {
     manners
 }
 
-fn each_seed(run: impl Fn(u64)) {
-    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
-    for seed in 0..seeds {
+fn each_seed(run: impl Fn(u64) + Sync) {
+    seeds::each(0..SEEDS, |seed| {
         run(seed);
-    }
+        Ok(())
+    });
 }
 
 /// Runs one call: it rings, talks, is held and resumed, changes its codec, and
