@@ -2,8 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use testkit::program::{self, page};
 
 use crate::survive::account::wait_for;
 use crate::survive::args::{Args, Role};
@@ -231,7 +231,7 @@ impl Servers {
 
     fn wait_until_up(&mut self, server: Server) -> anyhow::Result<()> {
         let up = wait_for(Duration::from_secs(10), || {
-            self.check().is_err() || get(server.http(), "/healthz").is_ok()
+            self.check().is_err() || page(server.http(), "/healthz").is_ok()
         });
         self.check()?;
         if !up {
@@ -253,22 +253,6 @@ impl Drop for Servers {
 
 /// Returns the first sample of a figure of a process; `None` if it has none.
 fn figure(server: Server, name: &str) -> Option<String> {
-    let text = get(server.http(), "/metrics").ok()?;
-    text.lines().find_map(|line| {
-        let (sample, value) = line.rsplit_once(' ')?;
-        (sample.split('{').next() == Some(name)).then(|| value.to_owned())
-    })
-}
-
-/// Fetches a page from a process; fails unless its status is 200.
-fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(200))?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page)?;
-    if !page.starts_with("HTTP/1.1 200") {
-        bail!("{address}{path} says {}", page.lines().next().unwrap_or_default());
-    }
-    Ok(page)
+    let metrics = page(server.http(), "/metrics").ok()?;
+    program::figure(&metrics, name).map(str::to_owned)
 }

@@ -1,11 +1,10 @@
 //! `calls --standby`: what it costs to keep a copy of every call at a second b2b.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
+use testkit::program::{figure, page};
 
 use super::{Args, Kind, Sum, measure};
 use crate::ours::B2B_HTTP;
@@ -119,8 +118,11 @@ impl Copies {
     pub(super) fn of_all() -> anyhow::Result<Self> {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
-            let page = metrics()?;
-            let value = |name| figure(&page, name).with_context(|| format!("no figure {name}"));
+            let metrics = page(B2B_HTTP.into(), "/metrics")?;
+            let value = |name| {
+                let value = figure(&metrics, name).and_then(|value| value.parse::<u64>().ok());
+                value.with_context(|| format!("no figure {name}"))
+            };
             let (slots, bare) = (value("rm_slots")?, value("rm_slots_unprotected")?);
             if slots == 256 && bare == 0 {
                 let sent = value("rm_copies_total")?;
@@ -136,20 +138,6 @@ impl Copies {
         self.sent += after.sent.saturating_sub(before.sent);
         self.late += after.late.saturating_sub(before.late);
     }
-}
-
-fn metrics() -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(B2B_HTTP)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {B2B_HTTP}\r\nConnection: close\r\n\r\n")?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page)?;
-    Ok(page)
-}
-
-/// Returns a figure without labels from the text that `/metrics` answers with.
-fn figure(page: &str, name: &str) -> Option<u64> {
-    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 fn promises(rows: &[Row]) -> Vec<Target> {
@@ -248,14 +236,5 @@ mod tests {
             Some(1.25),
         );
         assert_eq!(format!("{:?}", targets[0]), format!("{expected:?}"));
-    }
-
-    #[test]
-    fn a_figure_is_not_taken_for_one_that_begins_alike() {
-        let page = "# HELP rm_slots x\nrm_slots_unprotected 3\nrm_slots 256\n";
-
-        assert_eq!(figure(page, "rm_slots"), Some(256));
-        assert_eq!(figure(page, "rm_slots_unprotected"), Some(3));
-        assert_eq!(figure(page, "rm_calls"), None);
     }
 }
