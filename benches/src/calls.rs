@@ -200,12 +200,7 @@ fn measure(
     let counters = Counters::new();
     let mut sums: Vec<Sum> = kinds.iter().map(|_| Sum::default()).collect();
     for round in 0..args.rounds {
-        let mut order: Vec<usize> = (0..kinds.len()).collect();
-        // Forth and back, so that a machine that slows down slows all alike.
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
+        for index in crate::turns(round, kinds.len()) {
             let kind = kinds[index];
             let name = kind.name();
             report::progress(format_args!("{rate} calls/s, round {}: {name}", round + 1));

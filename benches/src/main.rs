@@ -78,6 +78,15 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
+/// Whose turn it is in a round: forth and back, so that a machine that slows down slows all alike.
+fn turns(round: usize, count: usize) -> Vec<usize> {
+    let mut turns: Vec<usize> = (0..count).collect();
+    if round % 2 == 1 {
+        turns.reverse();
+    }
+    turns
+}
+
 /// Allows this process as many open files as it may have at all.
 fn raise_file_limit() -> anyhow::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;

@@ -127,12 +127,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let counters = Counters::new();
     let mut sums: Vec<Sum> = KINDS.iter().map(|_| Sum::default()).collect();
     for round in 0..args.rounds {
-        let mut order: Vec<usize> = (0..KINDS.len()).collect();
-        // Forth and back, so that a machine that slows down slows all alike.
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
+        for index in crate::turns(round, KINDS.len()) {
             let kind = KINDS[index];
             report::progress(format_args!("round {}: {}", round + 1, kind.name()));
             for attempt in 1..=ATTEMPTS {

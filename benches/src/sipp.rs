@@ -56,9 +56,7 @@ pub(crate) struct Counted {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) retransmitted: u64,
-    /// The next four only from an impatient caller.
-    #[serde(skip)]
-    pub(crate) answered: u64,
+    /// The next three only from an impatient caller.
     #[serde(skip)]
     pub(crate) byes: u64,
     #[serde(skip)]
@@ -191,7 +189,6 @@ fn last_row(text: &str) -> anyhow::Result<Counted> {
         succeeded: value("SuccessfulCall(C)")?,
         failed: value("FailedCall(C)")?,
         retransmitted: value("Retransmissions(C)")?,
-        answered: counter(1),
         byes: counter(2),
         byes_answered: counter(3),
         refused: counter(4),
