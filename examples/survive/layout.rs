@@ -1,6 +1,6 @@
 //! Which servers there are, what runs on each, and what each process is told.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
@@ -153,53 +153,54 @@ impl Server {
     /// Returns the configuration file.
     pub(crate) fn config(self, terms: &Terms<'_>) -> String {
         let (id, host, ip, realtime) = (self.id, self.host, self.ip(), terms.realtime);
+        let (link, http) = (self.link(), self.http());
         let mut text = format!(
-            "[node]\nid = {id}\nhost = \"server{host}\"\naddress = \"{ip}\"\nrealtime = {realtime}\n"
+            "[links]\nlisten = \"{link}\"\nplaintext = true\n\n[http]\nlisten = \"{http}\"\n\n\
+             [log]\nlevel = \"info\"\n\n[node]\nid = {id}\nhost = \"server{host}\"\n\
+             address = \"{ip}\"\nrealtime = {realtime}\n"
         );
-        // Writing to a `String` cannot fail.
         if !self.is_mediagate() {
-            let _ = writeln!(text, "roles = [\"{}\"]", self.role.name());
-            text.push_str("\n[segment]\nkey = \"68f4a1d2c07b935e\"\n");
+            text += &format!("roles = [\"{}\"]\n", self.role.name());
+            text += "\n[segment]\nkey = \"68f4a1d2c07b935e\"\n";
             let votes_or_asks = |witness: &u16| self.role == Role::B2b || self.id == *witness;
             if let Some(witness) = terms.layout.witness().filter(votes_or_asks) {
-                let _ = writeln!(text, "witness = {witness}");
+                text += &format!("witness = {witness}\n");
             }
         }
-        let (link, http) = (self.link(), self.http());
-        let _ = write!(text, "\n[links]\nlisten = \"{link}\"\nplaintext = true\n");
-        let _ = write!(text, "\n[http]\nlisten = \"{http}\"\n\n[log]\nlevel = \"info\"\n");
+        text += &self.role_keys(terms);
+        let peers = terms.all.iter().filter(|peer| self.talks_to(**peer));
+        text + &peers.map(|peer| peer.as_peer()).collect::<String>()
+    }
+
+    /// Returns what only a process of this role is told.
+    fn role_keys(self, terms: &Terms<'_>) -> String {
+        let ip = self.ip();
         match self.role {
             Role::Gate => {
                 let listen = SocketAddrV4::new(ip, GATE.port());
-                let _ = write!(
-                    text,
-                    "\n[[listener]]\ntransport = \"udp\"\nlisten = \"{listen}\"\nadvertise = \"{listen}\"\n"
-                );
+                format!(
+                    "\n[[listener]]\ntransport = \"udp\"\nlisten = \"{listen}\"\n\
+                     advertise = \"{listen}\"\n"
+                )
             }
             Role::Mediagate => {
                 let (beat, standby) = (self.beat(), self.standby);
-                let _ = write!(
-                    text,
+                let silence_max = if terms.some_are_mute { 3600 } else { 60 };
+                format!(
                     "\n[beat]\nlisten = \"{beat}\"\n\n[media]\nlisten = \"{ip}\"\n\
-                     ports = \"10000-32767\"\nworkers = 1\nstandby = {standby}\n"
-                );
-                if terms.some_are_mute {
-                    text.push_str("silence_max = 3600\n");
-                }
+                     ports = \"10000-32767\"\nworkers = 1\nstandby = {standby}\n\
+                     silence_max = {silence_max}\n"
+                )
             }
-            Role::B2b if self.standby => text.push_str("\n[b2b]\nstandby = true\n"),
-            Role::B2b | Role::Controller => {}
-        }
-        if self.role == Role::B2b && terms.layout == Layout::One {
-            let store = terms.dir.join("store");
-            let _ = write!(text, "\n[store]\npath = \"{}\"\n", store.display());
-        }
-        for peer in terms.all {
-            if self.talks_to(*peer) {
-                text.push_str(&peer.as_peer());
+            Role::B2b => {
+                let store = terms.dir.join("store");
+                let keeps = terms.layout == Layout::One;
+                let store = keeps.then(|| format!("\n[store]\npath = \"{}\"\n", store.display()));
+                let standby = self.standby;
+                format!("\n[b2b]\nstandby = {standby}\n{}", store.unwrap_or_default())
             }
+            Role::Controller => String::new(),
         }
-        text
     }
 
     /// Returns whether the two know each other: every link has a b2b at one
@@ -219,8 +220,7 @@ impl Server {
         let (id, role, link) = (self.id, self.role.name(), self.link());
         let mut text = format!("\n[[peer]]\nid = {id}\nroles = [\"{role}\"]\nlink = \"{link}\"\n");
         if self.role == Role::B2b {
-            // Writing to a `String` cannot fail.
-            let _ = write!(text, "host = \"server{}\"\nstandby = {}\n", self.host, self.standby);
+            text += &format!("host = \"server{}\"\nstandby = {}\n", self.host, self.standby);
         }
         text
     }

@@ -13,7 +13,7 @@ use crate::survive::stage::{NEW_CALL_EVERY, Seen, call_of, callee_of, new_caller
 use crate::survive::targets::NEW_CALL_MAX;
 
 /// What the phones saw of one death.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Outage {
     pub(crate) calls: u32,
     /// Calls whose media was at a mediagate that died.
@@ -111,24 +111,7 @@ impl Outage {
     /// Returns several as one: counts added up, samples together, and of
     /// times that stand alone the worst.
     pub(crate) fn pooled(outages: &[Self]) -> Self {
-        let mut pooled = Self {
-            calls: 0,
-            to_move: 0,
-            kept: 0,
-            first_reinvite: Figures::default(),
-            gap: Figures::default(),
-            lost_beyond_gap: 0,
-            lost: 0,
-            own_drops: 0,
-            sip_seen: 0,
-            new_call: Some(Duration::ZERO),
-            new_tried: 0,
-            new_heard: 0,
-            new_late_failed: 0,
-            controls: None,
-            faults: Vec::new(),
-            own_lateness: Duration::ZERO,
-        };
+        let mut pooled = Self { new_call: Some(Duration::ZERO), ..Self::default() };
         for outage in outages {
             pooled.calls += outage.calls;
             pooled.to_move += outage.to_move;

@@ -19,6 +19,8 @@ const AWAY: Duration = Duration::from_secs(1);
 const BACK_MAX: Duration = Duration::from_secs(35);
 /// How long nothing else may happen after that.
 const AFTER: Duration = Duration::from_secs(3);
+/// Longer than the loss window of the local store, also on a busy machine.
+const STORED: Duration = Duration::from_secs(1);
 /// One call in so many is lost at one of its phones meanwhile.
 const FORGOTTEN_EVERY: u32 = 5;
 
@@ -149,6 +151,3 @@ fn forgets(index: u32) -> PhoneId {
     let caller = caller_of(FORGOTTEN_EVERY * index);
     if index.is_multiple_of(2) { caller } else { callee_of(caller) }
 }
-
-/// Longer than the loss window of the local store, also on a busy machine.
-const STORED: Duration = Duration::from_secs(1);

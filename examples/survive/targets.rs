@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::survive::args::{How, Role};
-use crate::survive::figures::{Figures, millis};
+use crate::survive::figures::millis;
 use crate::survive::outage::Outage;
 use crate::survive::restart::Restart;
 
@@ -103,15 +103,15 @@ pub(crate) fn hog_checks(outage: &Outage) -> Vec<Check> {
 }
 
 fn times(outage: &Outage, extra: Duration, slack: u32) -> [Check; 3] {
-    let percentile = |figures: &Figures, percent| figures.percentile(percent);
+    let Outage { first_reinvite, gap, .. } = outage;
     [
         within(
             "first re-INVITE p99",
-            percentile(&outage.first_reinvite, 99),
+            first_reinvite.percentile(99),
             slack * (FIRST_REINVITE_P99_MAX + extra),
         ),
-        within("voice gap p50", percentile(&outage.gap, 50), slack * (GAP_P50_MAX + extra)),
-        within("voice gap p99", percentile(&outage.gap, 99), slack * (GAP_P99_MAX + extra)),
+        within("voice gap p50", gap.percentile(50), slack * (GAP_P50_MAX + extra)),
+        within("voice gap p99", gap.percentile(99), slack * (GAP_P99_MAX + extra)),
     ]
 }
 
@@ -126,21 +126,14 @@ fn within(name: &str, measured: Option<Duration>, limit: Duration) -> Check {
 }
 
 fn at_most(name: &str, measured: u64, limit: u64) -> Check {
-    let (measured_text, limit_text) = (measured.to_string(), limit.to_string());
-    Check {
-        name: name.to_owned(),
-        measured: measured_text,
-        limit: limit_text,
-        is_met: measured <= limit,
-    }
+    count(name, measured, limit, measured <= limit)
 }
 
 fn at_least(name: &str, measured: u64, limit: u64) -> Check {
-    let (measured_text, limit_text) = (measured.to_string(), limit.to_string());
-    Check {
-        name: name.to_owned(),
-        measured: measured_text,
-        limit: limit_text,
-        is_met: limit <= measured,
-    }
+    count(name, measured, limit, limit <= measured)
+}
+
+fn count(name: &str, measured: u64, limit: u64, is_met: bool) -> Check {
+    let (measured, limit) = (measured.to_string(), limit.to_string());
+    Check { name: name.to_owned(), measured, limit, is_met }
 }
