@@ -17,7 +17,7 @@
 //! 7. What another gateway had learned is taken over: its address is accepted at once, and so is a first packet from
 //!    anywhere that continues the known SSRC and sequence.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::frame::LatchedSource;
@@ -352,12 +352,8 @@ fn is_private(ip: IpAddr) -> bool {
             let [first, second, ..] = ip.octets();
             ip.is_private() || ip.is_link_local() || (first == 100 && second & 0xc0 == 64)
         }
-        IpAddr::V6(ip) => is_private_v6(ip),
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local(),
     }
-}
-
-fn is_private_v6(ip: Ipv6Addr) -> bool {
-    ip.is_unique_local() || ip.is_unicast_link_local()
 }
 
 /// How far apart two sequence numbers are, either way round.

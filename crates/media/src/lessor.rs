@@ -54,7 +54,7 @@ pub struct Lessor {
     blocks: Blocks,
     calls: Calls,
     peers: BTreeMap<Peer, PeerState>,
-    /// Former boots of peers that came back, with the time at which they went.
+    /// Former boots of peers, with the time at which the next one came; at most [`FORMER_MAX`].
     former: VecDeque<(Instant, Holder)>,
     outputs: VecDeque<LessorOutput>,
 }
@@ -211,6 +211,11 @@ impl Lessor {
         let standby = before.and_then(|before| before.standby);
         self.peers.insert(peer, PeerState { boot, standby, gone_at: None, bare: false });
         if let Some(before) = before.filter(|before| before.boot != boot) {
+            if self.former.len() == FORMER_MAX
+                && let Some((_, holder)) = self.former.pop_front()
+            {
+                self.blocks.take_back(now, holder);
+            }
             self.former.push_back((now, Holder { peer, boot: before.boot }));
         }
         self.welcome(now, peer);
@@ -399,6 +404,9 @@ impl Lessor {
         self.peers.iter().filter(|(_, state)| state.gone_at.is_none()).map(|(peer, _)| *peer)
     }
 }
+
+/// More starts in [`GONE_MAX`] than nodes that are well have together.
+const FORMER_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests;

@@ -50,7 +50,8 @@ pub struct WorkersConfig {
 /// The forwarding threads, and the one that watches them.
 ///
 /// A worker that hangs for 200 ms while the watching thread does not ends the process: only a dead process is proof for
-/// the others. Without a real-time class, where a thread may wait as long for a processor, it is 2 s. Dropping this stops the threads and closes every socket.
+/// the others. Without a real-time class, where a thread may wait as long for a processor, it is 2 s. Dropping this
+/// stops the threads and closes every socket.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Shared>,

@@ -294,6 +294,18 @@ fn a_new_boot_of_a_peer_has_no_blocks_and_the_old_ones_return_in_a_minute() {
 }
 
 #[test]
+fn a_peer_that_starts_over_and_over_does_not_keep_the_blocks_of_every_life() {
+    let mut run = Run::leased();
+
+    for boot in (8..).take(FORMER_MAX) {
+        run.up(A, boot);
+    }
+    assert_eq!(run.lessor.blocks_free(), 2);
+    run.up(A, 7000);
+    assert_eq!((run.lessor.blocks_free(), run.lessor.former.len()), (4, FORMER_MAX));
+}
+
+#[test]
 fn a_draining_gateway_says_so_and_goes_on() {
     let mut run = Run::leased();
     run.open(A, 1, 3, [10_000, 10_002]);
