@@ -129,9 +129,13 @@ struct File<'a> {
 
 impl File<'_> {
     fn fault(&self, at: usize, text: impl Into<String>) {
+        let (line, text) = (self.line(at), text.into());
+        self.faults.borrow_mut().push(Fault { line, text });
+    }
+
+    fn line(&self, at: usize) -> usize {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-        self.faults.borrow_mut().push(Fault { line, text: text.into() });
+        1 + before.iter().filter(|&&byte| byte == b'\n').count()
     }
 
     fn into_faults(self) -> Faults {
@@ -212,6 +216,12 @@ impl<'a> Table<'a> {
             Some(Self::new(self.file, Some(entries), name.clone(), value.span().start))
         };
         values.iter().filter_map(table).collect()
+    }
+
+    /// Returns the line where it begins, counted from 1; where the file has no such table, that of
+    /// what it would stand in.
+    pub fn line(&self) -> usize {
+        self.file.line(self.at)
     }
 
     /// Reports a fault of the table as a whole.

@@ -46,6 +46,11 @@ impl Network {
         Ok(Self { addr, prefix_len })
     }
 
+    /// Returns whether an address belongs to both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.contains(other.addr) || other.contains(self.addr)
+    }
+
     /// Returns whether `addr` belongs to it.
     pub fn contains(&self, addr: IpAddr) -> bool {
         match (self.addr, addr.to_canonical()) {
