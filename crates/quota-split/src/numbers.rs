@@ -136,6 +136,26 @@ impl Owners {
     }
 }
 
+impl Numbers {
+    /// Tells whether `number` is one of these.
+    pub fn has(&self, number: &str) -> bool {
+        match &self.0 {
+            Form::One(one) => one == number,
+            Form::Start(start) => number.starts_with(start.as_str()),
+            Form::Range(first, last) => {
+                let between = by_length(first)..=by_length(last);
+                let plus = |number: &str| number.starts_with('+');
+                let padded = first.len() < number.len()
+                    && number.strip_prefix('+').unwrap_or(number).starts_with('0');
+                is_dialled(number)
+                    && plus(number) == plus(first)
+                    && !padded
+                    && between.contains(&by_length(number))
+            }
+        }
+    }
+}
+
 impl FromStr for Numbers {
     type Err = NumbersError;
 

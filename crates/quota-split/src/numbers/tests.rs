@@ -107,7 +107,7 @@ proptest! {
     #[test]
     fn two_meet_exactly_when_they_share_a_number(one in specifier(), other in specifier()) {
         let (first, second) = (numbers(&one), numbers(&other));
-        let shared = universe().any(|number| has(&first, &number) && has(&second, &number));
+        let shared = universe().any(|number| first.has(&number) && second.has(&number));
         let met = owners(&[&one]).give(&second, NodeId(9)).is_err();
         prop_assert_eq!(met, shared, "{} {}", one, other);
     }
@@ -116,7 +116,7 @@ proptest! {
     fn a_number_is_found_exactly_where_it_was_given(one in specifier(), number in 0_u32..2000) {
         let number = number.to_string();
         let found = owners(&[&one]).of(&number).is_some();
-        prop_assert_eq!(found, has(&numbers(&one), &number));
+        prop_assert_eq!(found, numbers(&one).has(&number));
         prop_assert_eq!(numbers(&one).to_string(), one);
     }
 }
@@ -134,19 +134,6 @@ fn specifier() -> impl Strategy<Value = String> {
 fn universe() -> impl Iterator<Item = String> {
     (1..=3)
         .flat_map(|len| (0..10_u32.pow(len)).map(move |n| format!("{n:0len$}", len = len as usize)))
-}
-
-/// What the words say, slowly.
-fn has(numbers: &Numbers, number: &str) -> bool {
-    match &numbers.0 {
-        Form::One(one) => one == number,
-        Form::Start(start) => number.starts_with(start.as_str()),
-        Form::Range(first, last) => {
-            let plain = number.len() == first.len() || !number.starts_with('0');
-            let at = (number.len(), number);
-            plain && (first.len(), first.as_str()) <= at && at <= (last.len(), last.as_str())
-        }
-    }
 }
 
 fn owners(all: &[&str]) -> Owners {
