@@ -2,6 +2,7 @@
 
 mod b2b_role;
 mod beats;
+pub mod cluster;
 mod config;
 mod figures;
 pub mod frames;

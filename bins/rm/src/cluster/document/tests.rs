@@ -1,0 +1,230 @@
+use super::*;
+
+const SMALL: &str = r#"
+version = 3
+
+[[segment]]
+id = 1
+site = "london"
+weight = 300
+sip = ["192.0.2.1:5060"]
+nodes = [{ rm = 1, id = 11 }, { rm = 2, id = 12 }]
+
+[[segment]]
+id = 2
+site = "paris"
+sip = ["192.0.2.2:5060"]
+nodes = [{ rm = 1, id = 21 }, { rm = 2, id = 22 }]
+
+[[tenant]]
+name = "all"
+default_profile = "welcome"
+
+[[profile]]
+name = "welcome"
+tenant = "all"
+calls = 10
+numbers = ["300-400"]
+"#;
+
+#[test]
+fn a_document_says_who_divides_what() {
+    let document = ClusterDocument::parse(SMALL).unwrap();
+
+    assert_eq!((document.version, document.eager, document.sharing), (3, false, false));
+    assert_eq!(document.warnings, []);
+    let weights: Vec<_> = document.segments.iter().map(|(id, one)| (id.0, one.weight)).collect();
+    assert_eq!(weights, [(1, 300), (2, 100)]);
+    assert_eq!(
+        document.segments[&Segment(1)].rms,
+        BTreeMap::from([(1, NodeId(11)), (2, NodeId(12))])
+    );
+    let limits: Vec<_> = document.division.counters().iter().map(|one| one.limit).collect();
+    assert_eq!(limits, [10]);
+    assert_eq!(document, ClusterDocument::parse(SMALL).unwrap());
+    assert_ne!(
+        document.digest,
+        ClusterDocument::parse(&SMALL.replace("300", "301")).unwrap().digest
+    );
+}
+
+#[test]
+fn a_call_is_matched_by_its_source_and_what_it_says() {
+    let text = format!(
+        "trusted = [\"10.0.0.0/8\"]\nemergency = [\"112\"]\n{SMALL}
+        [[tenant]]
+        name = \"bank\"
+        parent = \"all\"
+        [[gateway]]
+        network = \"198.51.100.0/24\"
+        tenant = \"bank\"\n"
+    );
+    let document = ClusterDocument::parse(&text).unwrap();
+    let find = |source: &str, tenant| {
+        let signs = Signs { tenant, number: "350", ..Signs::default() };
+        let found = document.find_profile(source.parse().unwrap(), &signs);
+        found.map(|found| document.tree().node(found.node).name.as_str())
+    };
+
+    assert_eq!(find("203.0.113.1", None), Ok("welcome"));
+    assert_eq!(find("203.0.113.1", Some("bank")), Err(Unmatched::Forged));
+    assert_eq!(find("10.1.2.3", Some("bank")), Ok("bank"));
+    assert_eq!(find("192.0.2.2", Some("bank")), Ok("bank"), "a segment is believed");
+    assert_eq!(find("198.51.100.7", None), Ok("bank"));
+    assert_eq!(find("198.51.100.7", Some("welcome")), Err(Unmatched::Forged));
+    assert!(document.is_emergency("112") && !document.is_emergency("1123"));
+    let forged = document.answer_unmatched([203, 0, 113, 1].into(), Unmatched::Forged);
+    assert_eq!((forged.status, forged.alarm), (403, true));
+}
+
+#[test]
+fn shared_calls_go_to_the_same_site_first_then_as_preferred() {
+    let segment = |id, site: &str, rest: &str| {
+        format!(
+            "[[segment]]\nid = {id}\nsite = \"{site}\"\nsip = [\"192.0.2.{id}:5060\"]\n\
+             nodes = [{{ rm = 1, id = {id} }}]\n{rest}\n"
+        )
+    };
+    let segments = [
+        segment(1, "paris", ""),
+        segment(2, "london", "prefer = [5, 4]"),
+        segment(3, "london", ""),
+        segment(4, "rome", ""),
+        segment(5, "rome", ""),
+    ];
+    let text =
+        format!("version = 1\nsharing = true\n{}[[tenant]]\nname = \"all\"", segments.concat());
+    let document = ClusterDocument::parse(&text).unwrap();
+
+    let order = |id| document.elsewhere(Segment(id)).iter().map(|(id, _)| id.0).collect::<Vec<_>>();
+    assert_eq!(order(2), [3, 5, 4, 1]);
+    assert_eq!(order(1), [2, 3, 4, 5]);
+    assert_eq!(document.warnings.len(), 5, "each has one node");
+    let off = ClusterDocument::parse(&text.replace("sharing = true", "")).unwrap();
+    assert_eq!(off.elsewhere(Segment(2)), []);
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_and_by_line() {
+    let text = r#"version = 0
+method = "fair"
+
+[[segment]]
+id = 1
+site = "london"
+weight = 0
+sip = ["192.0.2.1:5060"]
+nodes = [{ rm = 1, id = 11 }, { rm = 1, id = 12 }]
+
+[[segment]]
+id = 1
+site = "paris"
+weight = 0
+sip = ["192.0.2.1:5060"]
+prefer = [9]
+nodes = [{ rm = 1, id = 11 }]
+
+[[segment]]
+id = 3
+site = "rome"
+mode = "cold"
+covers = [3, 4]
+nodes = []
+
+[[tenant]]
+name = "a"
+parent = "b"
+
+[[tenant]]
+name = "b"
+parent = "a"
+
+[[tenant]]
+name = "c"
+parent = "nobody"
+calls = 10
+burst = [5]
+
+[[profile]]
+name = "c"
+tenant = "c"
+
+[[profile]]
+name = "d"
+tenant = "c"
+calls = 1
+shares = [{ segment = 8, calls = 1 }]
+
+[[route]]
+targets = []
+"#;
+    let faults = ClusterDocument::parse(text).unwrap_err();
+
+    let expected = [
+        (1, "`version` is 0"),
+        (2, "`method` is \"fair\""),
+        (4, "the weights of all hot segments are zero"),
+        (9, "`rm` in [segment.nodes] is 1, which node 11 of this segment is"),
+        (12, "`id` in [segment] is 1, which the segment in line 4 has"),
+        (15, "`sip` in [segment] has 192.0.2.1:5060, as segment 1 in line 4 has, on another site"),
+        (16, "`prefer` in [segment] has 9, which is no [[segment]]"),
+        (17, "`id` in [segment.nodes] is 11, which the node in line 9 has"),
+        (19, "`nodes` is missing"),
+        (23, "`covers` in [segment] has 3, which is cold itself"),
+        (23, "`covers` in [segment] has 4, which is no [[segment]]"),
+        (30, "\"b\" is its own ancestor"),
+        (34, "the burst levels of \"c\" do not rise"),
+        (34, "\"c\" belongs to \"nobody\", which does not exist"),
+        (40, "two tenants or profiles are named \"c\""),
+        (48, "`segment` in [profile.shares] is 8, which is no [[segment]]"),
+        (50, "a route needs at least one target"),
+    ];
+    for (line, start) in expected {
+        let found = faults.list().iter().any(|one| one.line == line && one.text.starts_with(start));
+        assert!(found, "line {line}: {start}\nin\n{faults}");
+    }
+    assert_eq!(faults.list().len(), expected.len(), "{faults}");
+}
+
+#[test]
+fn faults_among_tenants_are_told_by_line() {
+    let text = format!(
+        "{SMALL}
+[[profile]]
+name = \"other\"
+tenant = \"all\"
+numbers = [\"35*\", \"400-300\"]
+id = \"7\"
+[[profile]]
+name = \"third\"
+tenant = \"all\"
+id = \"7\"
+[[tenant]]
+name = \"bank\"
+default_profile = \"welcome\"
+answers = {{ usage = {{ status = 200 }} }}
+[[tenant.override]]
+child = \"other\"
+dial = [\"!x y\"]
+[[gateway]]
+network = \"198.51.100.0/24\"
+tenant = \"all\"
+[[gateway]]
+network = \"198.51.100.9\"
+tenant = \"bank\"
+"
+    );
+    let faults = ClusterDocument::parse(&text).unwrap_err().to_string();
+
+    for part in [
+        "`numbers` in [profile] overlap: 35* of \"other\" has numbers that \"welcome\" has already",
+        "`numbers` in [profile] is \"400-300\"",
+        "`id` in [profile] is taken: \"third\" has the id \"7\", as \"other\" has",
+        "the default profile \"welcome\" of \"bank\" is no profile below it",
+        "`status` in [tenant.answers.usage] is 200; use 400 to 699",
+        "\"bank\" sets a policy for \"other\", which is not its child",
+        "`network` in [gateway] has addresses that are of \"all\" already",
+    ] {
+        assert!(faults.contains(part), "{part}\nin\n{faults}");
+    }
+}
