@@ -16,11 +16,10 @@ const D: PhoneId = PhoneId(3);
 /// What the store may lose: a group, and a commit.
 const WINDOW: Duration = Duration::from_millis(30);
 
-/// T39.
 #[test]
 fn the_only_b2b_restarts_and_its_calls_go_on() {
     let disk = MemoryDisk::default();
-    let mut world = talking(1, Layout::Three, &disk);
+    let mut world = talking(1, &disk);
     world.scenario.sim().crash(B2B);
     disk.crash(world.scenario.now(), WINDOW);
     world.run(Duration::from_secs(2));
@@ -32,50 +31,30 @@ fn the_only_b2b_restarts_and_its_calls_go_on() {
     end(&mut world);
 }
 
-/// T39.
 #[test]
 fn everything_restarts_and_calls_and_registrations_are_there() {
     let disk = MemoryDisk::default();
-    let mut world = talking(2, Layout::Three, &disk);
+    let mut world = talking(2, &disk);
     crash_everything(&mut world);
     disk.crash(world.scenario.now(), WINDOW);
-    world.run(Duration::from_secs(1));
-    restart_everything(&mut world);
-    world.run(Duration::from_secs(8));
-
-    world.scenario.assert_talking(&[(A, B)]);
-    world.call(C, D);
-    world.run(Duration::from_secs(2));
-    world.scenario.assert_talking(&[(A, B), (C, D)]);
-    world.hang_up(C);
-    end(&mut world);
+    come_back(&mut world);
 }
 
 #[test]
 fn a_clock_set_back_an_hour_over_a_restart_ends_nothing() {
     let disk = MemoryDisk::default();
-    let mut world = talking(4, Layout::Three, &disk);
+    let mut world = talking(4, &disk);
     crash_everything(&mut world);
     for node in EVERYTHING {
         world.scenario.sim().jump_clock(node, -3_600_000);
     }
-    world.run(Duration::from_secs(1));
-    restart_everything(&mut world);
-    world.run(Duration::from_secs(8));
-
-    world.scenario.assert_talking(&[(A, B)]);
-    world.call(C, D);
-    world.run(Duration::from_secs(2));
-    world.scenario.assert_talking(&[(A, B), (C, D)]);
-    world.hang_up(C);
-    end(&mut world);
+    come_back(&mut world);
 }
 
-/// T39.
 #[test]
 fn a_call_whose_phones_hung_up_meanwhile_ends_and_nothing_rings() {
     let disk = MemoryDisk::default();
-    let mut world = talking(3, Layout::Three, &disk);
+    let mut world = talking(3, &disk);
     crash_everything(&mut world);
     world.hang_up(A);
     world.run(Duration::from_secs(1));
@@ -97,8 +76,23 @@ fn restart_everything(world: &mut World) {
     EVERYTHING.iter().for_each(|node| world.scenario.sim().restart(*node));
 }
 
-fn talking(seed: u64, layout: Layout, disk: &MemoryDisk) -> World {
-    let mut world = World::with_disk(seed, layout, Some(disk));
+/// Restarts everything: the call goes on, and registered phones can be called.
+fn come_back(world: &mut World) {
+    world.run(Duration::from_secs(1));
+    restart_everything(world);
+    world.run(Duration::from_secs(8));
+
+    world.scenario.assert_talking(&[(A, B)]);
+    world.call(C, D);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    world.hang_up(C);
+    end(world);
+}
+
+/// A cluster with a disk, in which A and B talk.
+fn talking(seed: u64, disk: &MemoryDisk) -> World {
+    let mut world = World::with_disk(seed, Layout::Three, Some(disk));
     world.start();
     world.call(A, B);
     world.run(Duration::from_secs(3));

@@ -12,7 +12,6 @@ const B: PhoneId = PhoneId(1);
 const C: PhoneId = PhoneId(2);
 const D: PhoneId = PhoneId(3);
 
-/// T05.
 #[test]
 fn a_dead_controller_is_not_noticed_and_a_mediagate_that_dies_next_is() {
     let mut world = talking(51, &Manners::default());
@@ -36,7 +35,6 @@ fn a_dead_controller_is_not_noticed_and_a_mediagate_that_dies_next_is() {
     assert_eq!(moves(&world, B), 1);
 }
 
-/// T01, T02, T03.
 #[test]
 fn both_phones_are_told_at_once_and_never_hear_of_the_dead_address_again() {
     let same_version = SameVersion::Ignored;
@@ -60,7 +58,6 @@ fn both_phones_are_told_at_once_and_never_hear_of_the_dead_address_again() {
     world.scenario.assert_talking(&[(A, B)]);
 }
 
-/// T04.
 #[test]
 fn a_mediagate_that_hangs_is_left_and_sees_no_old_call_when_it_goes_on() {
     for power_cut in [false, true] {
@@ -85,7 +82,6 @@ fn a_mediagate_that_hangs_is_left_and_sees_no_old_call_when_it_goes_on() {
     }
 }
 
-/// T09.
 #[test]
 fn a_hold_that_crosses_the_move_is_answered_with_the_new_address() {
     let mut world = talking(9, &Manners { glares: 1, ..Manners::default() });
@@ -94,7 +90,6 @@ fn a_hold_that_crosses_the_move_is_answered_with_the_new_address() {
     world.scenario.assert_talking(&[(A, B)]);
 }
 
-/// T10.
 #[test]
 fn a_phone_that_answers_500_is_asked_again_when_it_said() {
     let refuse =
@@ -115,7 +110,6 @@ fn a_phone_that_answers_500_is_asked_again_when_it_said() {
     assert!(Duration::from_secs(2) <= told[1] - told[0], "{told:?}");
 }
 
-/// T20, T21.
 #[test]
 fn a_held_call_stays_held_through_a_move_and_is_resumed_later() {
     for holder in [A, B] {
