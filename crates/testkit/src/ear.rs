@@ -25,12 +25,8 @@ pub struct Heard {
     /// The longest time between two arrivals, or since the last one, while
     /// voice was expected. An undisturbed stream shows about 20 ms.
     pub silence: Duration,
-    /// When that silence began.
-    pub silence_from: Option<Instant>,
     /// When the first packet came while voice was expected.
     pub first_at: Option<Instant>,
-    /// How long after it was first expected the first packet came, if it came.
-    pub started_after: Option<Duration>,
 }
 
 impl Heard {
@@ -113,10 +109,7 @@ impl Ear {
         }
         match self.state {
             State::Closed => {}
-            State::Waiting { since } => {
-                self.window.started_after = Some(now.saturating_duration_since(since));
-                self.state = State::Hearing { last_at: now };
-            }
+            State::Waiting { .. } => self.state = State::Hearing { last_at: now },
             State::Hearing { .. } => {
                 self.note_silence(now, hole);
                 self.state = State::Hearing { last_at: now };
@@ -161,7 +154,6 @@ impl Ear {
         let silence = self.silence(now);
         if self.window.silence < silence {
             self.window.silence = silence;
-            self.window.silence_from = now.checked_sub(silence);
             self.window.lost_in_silence = hole;
         }
     }

@@ -209,26 +209,6 @@ impl<N: Node> Scenario<N> {
             .collect()
     }
 
-    /// Returns the phones of these calls of which one is in it and the other
-    /// is not. With time to settle, none may be left.
-    pub fn half_ended(&self, calls: &[(PhoneId, PhoneId)]) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        for &(one, other) in calls {
-            let (here, there) = (self.fleet().state(one), self.fleet().state(other));
-            match (here, there) {
-                (State::Idle, State::Idle) => {}
-                (state, State::Idle) => problems.push(Problem::Ghost { phone: one, state }),
-                (State::Idle, state) => problems.push(Problem::Ghost { phone: other, state }),
-                (State::Talking { .. }, State::Talking { .. }) => {}
-                (state, State::Talking { .. }) => {
-                    problems.push(Problem::Ghost { phone: one, state });
-                }
-                (_, state) => problems.push(Problem::Ghost { phone: other, state }),
-            }
-        }
-        problems
-    }
-
     /// Returns every rule that the phones saw broken.
     pub fn broken(&self) -> Vec<Problem> {
         let faults = self.fleet().journal().faults();

@@ -34,10 +34,6 @@ pub struct Pace {
     pub late_max: Duration,
     /// Packets that the kernel did not take, so nobody could receive them.
     pub unsent: u64,
-    /// RTP packets that were sent.
-    pub spoken: u64,
-    /// RTP packets that came.
-    pub heard: u64,
 }
 
 /// Why a studio could not open.
@@ -202,7 +198,6 @@ impl Room {
             // Asked before, because turns long past are skipped.
             self.pace.late_max = self.pace.late_max.max(self.fleet.lateness(now));
             let Some(speaks) = self.fleet.speak(now, &mut packet) else { break };
-            self.pace.spoken += 1;
             self.send(speaks.socket, speaks.to, &packet);
         }
     }
@@ -222,7 +217,6 @@ impl Room {
         let now = clock();
         match self.fleet.config().rtp_phone(id) {
             Some(phone) => {
-                self.pace.heard += 1;
                 if let Some(to) = self.fleet.hear_voice(now, phone, &buffer[..length]) {
                     self.send(id, to, &buffer[..length]);
                 }

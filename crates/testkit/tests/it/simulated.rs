@@ -51,7 +51,7 @@ fn a_run_can_be_stopped_at_any_message() {
 }
 
 #[test]
-fn a_phone_without_its_other_half_is_a_ghost() {
+fn a_phone_that_talks_when_all_should_be_idle_is_a_ghost() {
     let mut scenario = scenario(1, Path::default());
     scenario.sim().run_for(Duration::from_secs(1));
     let to = format!("sip:1003@{}", scenario.fleet().config().sip_addr(B));
@@ -60,5 +60,5 @@ fn a_phone_without_its_other_half_is_a_ghost() {
     scenario.sim().run_for(Duration::from_secs(2));
 
     let state = State::Talking { holds: false, held: false };
-    assert_eq!(scenario.half_ended(&[(A, B)]), [Problem::Ghost { phone: B, state }]);
+    assert!(scenario.not_idle().contains(&Problem::Ghost { phone: B, state }));
 }
