@@ -1,3 +1,5 @@
+//! The bytes of each media frame.
+
 use std::path::Path;
 
 use media::{

@@ -1,3 +1,5 @@
+//! Whole calls between two phones.
+
 use std::time::Duration;
 
 use testkit::{Command, Config, DIGITS, Ended, Event, PCMA, PhoneId, State};

@@ -1,3 +1,5 @@
+//! Phones that behave in other ways than most.
+
 use std::time::Duration;
 
 use testkit::{AnswersFrom, Command, Ended, Event, Incoming, Manners, Reinvite, SpeaksFrom, State};

@@ -1,3 +1,5 @@
+//! Scenarios in the simulator, and their checks.
+
 use std::time::Duration;
 
 use driver::sim::{self, Path};

@@ -1,3 +1,5 @@
+//! Phones over real sockets.
+
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
