@@ -274,7 +274,7 @@ fn what_b2b_and_controller_say_has_its_golden_bytes() {
 }
 
 /// One file for each kind, named by it.
-fn check<F: Frame + PartialEq + std::fmt::Debug>(frame: &F) {
+pub(crate) fn check<F: Frame + PartialEq + std::fmt::Debug>(frame: &F) {
     driver::golden::check(&file(F::KIND), frame);
 }
 

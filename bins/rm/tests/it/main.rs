@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not foresee")]
 
 mod cluster;
+mod cluster_frames;
 mod config;
 mod frames;
 mod process;

@@ -1,0 +1,474 @@
+//! One document for all nodes: whoever is given a newer one stores it and tells the others, and who
+//! comes back fetches it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use driver::config::Faults;
+use election::Segment;
+use failover::NodeId;
+
+pub use frame::{DocumentFrame, DocumentHeld, DocumentPart, DocumentWanted};
+
+use super::document::{ClusterDocument, TEXT_MAX, digest};
+
+mod frame;
+#[cfg(test)]
+mod tests;
+
+/// The document of this node, and what its peers are known to have.
+///
+/// A document with a higher version takes the place of the one before: on disk first, then here and
+/// with all peers. Two texts of one version are a fault of their authors: nobody changes, an operator
+/// is told, and the next version ends it.
+#[derive(Debug)]
+pub struct Documents {
+    config: Config,
+    current: Option<Arc<ClusterDocument>>,
+    /// Being written to disk, the newest last.
+    pending: Vec<Pending>,
+    serials: u64,
+    /// Peers whose link is up, and what they have said.
+    linked: BTreeMap<NodeId, Option<DocumentHeld>>,
+    fetch: Option<Fetch>,
+    /// A version that this node cannot read.
+    unreadable: Option<(u64, u64)>,
+    alarms: BTreeSet<Alarm>,
+    outputs: VecDeque<Output>,
+}
+
+/// Who this node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its segment.
+    pub segment: Segment,
+    /// Where its own file says that it stands.
+    pub site: String,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The control link to a node of the cluster came up or went down.
+    Link {
+        /// The peer.
+        peer: NodeId,
+        /// Whether it is up.
+        up: bool,
+    },
+    /// A frame came over it.
+    Frame {
+        /// The peer.
+        peer: NodeId,
+        /// What came.
+        frame: DocumentFrame,
+    },
+    /// An operator gives a document; [`Output::Answered`] follows.
+    Put {
+        /// The number to answer with.
+        id: u64,
+        /// Its text.
+        text: Bytes,
+    },
+    /// What [`Output::Persist`] of this number asked for, and all before it, is on disk.
+    Persisted(u64),
+}
+
+/// What it asks of its owner, in order.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Send this over the control link; what cannot be sent now is dropped.
+    Send {
+        /// The peer.
+        peer: NodeId,
+        /// The frame.
+        frame: DocumentFrame,
+    },
+    /// Write this to disk in the place of what is there, then answer with [`Input::Persisted`].
+    Persist {
+        /// The number to answer with.
+        serial: u64,
+        /// The text.
+        bytes: Bytes,
+    },
+    /// This is the document from now on.
+    Document(Arc<ClusterDocument>),
+    /// An operator's document was taken, or was not.
+    Answered {
+        /// The number of the [`Input::Put`].
+        id: u64,
+        /// The version that is stored here now and spreads, or why nothing has changed.
+        answer: Result<u64, PutError>,
+    },
+    /// An operator must know; once for each cause.
+    Alarm(Alarm),
+}
+
+/// Why a document was not taken. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PutError {
+    /// It is no text.
+    #[error("the document is not UTF-8")]
+    NotText,
+    /// Something is wrong in it.
+    #[error("{0}")]
+    Faulty(Faults),
+    /// Its version is lower than that of the document in force.
+    #[error("the document has version {given}, and version {have} is in force: give a higher one")]
+    Old {
+        /// Its version.
+        given: u64,
+        /// The version in force.
+        have: u64,
+    },
+    /// Its version is that of the document in force, and its text another one.
+    #[error("another document of version {0} is in force: give this one a higher version")]
+    Conflict(u64),
+}
+
+/// What an operator must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
+#[non_exhaustive]
+pub enum Alarm {
+    /// This node has another text of the same version. Neither changes before a higher version comes.
+    #[error("node {peer} has another document of version {version}")]
+    Conflict {
+        /// The node.
+        peer: NodeId,
+        /// The version.
+        version: u64,
+    },
+    /// The document of this node cannot be read here: its program may be newer.
+    #[error("the document of version {version} that node {peer} has cannot be read here")]
+    Unreadable {
+        /// The node.
+        peer: NodeId,
+        /// The version.
+        version: u64,
+    },
+    /// This node of the same segment says that it stands on another site.
+    #[error("node {0} of the same segment stands on another site, as its file says")]
+    Site(NodeId),
+    /// What was stored cannot be read.
+    #[error("the stored document cannot be read")]
+    Stored,
+    /// The file that the configuration names has another text than what is stored of its version, which
+    /// stays in force.
+    #[error(
+        "the document that the configuration names was changed without a higher version than {0}"
+    )]
+    File(u64),
+}
+
+#[derive(Debug)]
+struct Pending {
+    serial: u64,
+    document: Arc<ClusterDocument>,
+    /// Who waits for it to be stored.
+    ids: Vec<u64>,
+}
+
+/// A document on its way here.
+#[derive(Debug)]
+struct Fetch {
+    version: u64,
+    digest: u64,
+    len: usize,
+    from: NodeId,
+    bytes: Vec<u8>,
+    /// Where the parts that were asked for end.
+    until: usize,
+    ask_at: Instant,
+}
+
+/// How much of a document one frame carries.
+const PART_LEN: usize = 32 << 10;
+
+/// How many parts are sent at one asking, so that no heartbeat waits behind more.
+const PARTS: usize = 4;
+
+/// What was asked for and has not come is asked for again after this.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Documents {
+    /// Starts with the newer of what the disk held and the file that the configuration names; of one
+    /// version, with what the disk held. `stored` are the bytes of the last [`Output::Persist`].
+    pub fn new(config: Config, stored: Option<&[u8]>, file: Option<ClusterDocument>) -> Self {
+        let read = |bytes| ClusterDocument::parse(std::str::from_utf8(bytes).ok()?).ok();
+        let kept = stored.and_then(read);
+        let mut documents = Self {
+            config,
+            current: None,
+            pending: Vec::new(),
+            serials: 0,
+            linked: BTreeMap::new(),
+            fetch: None,
+            unreadable: None,
+            alarms: BTreeSet::new(),
+            outputs: VecDeque::new(),
+        };
+        if stored.is_some() && kept.is_none() {
+            documents.alarm(Alarm::Stored);
+        }
+        let version = |document: &Option<ClusterDocument>| document.as_ref().map(|one| one.version);
+        if version(&kept) < version(&file) {
+            let document = file.map(Arc::new);
+            documents.current.clone_from(&document);
+            if let Some(document) = document {
+                documents.write(document, Vec::new());
+            }
+        } else {
+            if version(&kept) == version(&file) && kept != file {
+                documents.alarm(Alarm::File(version(&kept).unwrap_or(0)));
+            }
+            documents.current = kept.map(Arc::new);
+        }
+        documents
+    }
+
+    /// Takes in what happened at `now`.
+    pub fn handle_input(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Link { peer, up: true } => {
+                self.linked.insert(peer, None);
+                self.say(peer);
+            }
+            Input::Link { peer, up: false } => {
+                self.linked.remove(&peer);
+                if self.fetch.as_ref().is_some_and(|fetch| fetch.from == peer) {
+                    self.fetch_on(now);
+                }
+            }
+            Input::Frame { peer, frame } if self.linked.contains_key(&peer) => match frame {
+                DocumentFrame::Held(held) => self.hear(now, peer, held),
+                DocumentFrame::Wanted(wanted) => self.give(peer, wanted),
+                DocumentFrame::Part(part) => self.take(now, peer, &part),
+            },
+            Input::Frame { .. } => {}
+            Input::Put { id, text } => self.put(id, &text),
+            Input::Persisted(serial) => self.persisted(serial),
+        }
+    }
+
+    /// Does whatever is due at `now`; does nothing when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.fetch.as_ref().is_some_and(|fetch| fetch.ask_at <= now) {
+            self.fetch_on(now);
+        }
+    }
+
+    /// Returns the next thing to do. Drain until `None` after every other call.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.fetch.as_ref().map(|fetch| fetch.ask_at)
+    }
+
+    /// Returns the document in force.
+    pub fn current(&self) -> Option<&Arc<ClusterDocument>> {
+        self.current.as_ref()
+    }
+
+    /// Returns what each peer with a link is known to have: its version, and whether it is the text
+    /// that is in force here. For operators.
+    pub fn peers(&self) -> impl Iterator<Item = (NodeId, u64, bool)> {
+        let own = self.current.as_ref().map(|own| (own.version, own.digest));
+        let heard = self.linked.iter().filter_map(|(peer, held)| Some((*peer, held.as_ref()?)));
+        heard
+            .map(move |(peer, held)| (peer, held.version, own == Some((held.version, held.digest))))
+    }
+
+    /// Returns the newest document here, stored or being stored.
+    fn newest(&self) -> Option<&Arc<ClusterDocument>> {
+        self.pending.last().map(|pending| &pending.document).or(self.current.as_ref())
+    }
+
+    fn put(&mut self, id: u64, text: &[u8]) {
+        let answer = match std::str::from_utf8(text) {
+            Err(_) => Err(PutError::NotText),
+            Ok(text) => ClusterDocument::parse(text).map_err(PutError::Faulty),
+        };
+        let answer = answer.and_then(|document| {
+            let Some(newest) = self.newest() else { return Ok(Some(document)) };
+            match document.version.cmp(&newest.version) {
+                std::cmp::Ordering::Greater => Ok(Some(document)),
+                std::cmp::Ordering::Equal if document == **newest => Ok(None),
+                std::cmp::Ordering::Equal => Err(PutError::Conflict(document.version)),
+                std::cmp::Ordering::Less => {
+                    Err(PutError::Old { given: document.version, have: newest.version })
+                }
+            }
+        });
+        match answer {
+            Ok(Some(document)) => self.write(Arc::new(document), vec![id]),
+            Err(error) => self.outputs.push_back(Output::Answered { id, answer: Err(error) }),
+            Ok(None) => match (self.pending.last_mut(), &self.current) {
+                (Some(pending), _) => pending.ids.push(id),
+                (None, current) => {
+                    let version = current.as_ref().map_or(0, |current| current.version);
+                    self.outputs.push_back(Output::Answered { id, answer: Ok(version) });
+                }
+            },
+        }
+    }
+
+    fn write(&mut self, document: Arc<ClusterDocument>, ids: Vec<u64>) {
+        self.serials += 1;
+        let (serial, bytes) = (self.serials, Bytes::copy_from_slice(document.text.as_bytes()));
+        self.outputs.push_back(Output::Persist { serial, bytes });
+        self.pending.push(Pending { serial, document, ids });
+    }
+
+    fn persisted(&mut self, serial: u64) {
+        let done = self.pending.iter().take_while(|pending| pending.serial <= serial).count();
+        let done: Vec<Pending> = self.pending.drain(..done).collect();
+        for id in done.iter().flat_map(|pending| &pending.ids) {
+            let version = done.last().map_or(0, |last| last.document.version);
+            self.outputs.push_back(Output::Answered { id: *id, answer: Ok(version) });
+        }
+        let Some(last) = done.into_iter().next_back() else { return };
+        if self.current.as_ref() != Some(&last.document) {
+            self.alarms.clear();
+            self.current = Some(Arc::clone(&last.document));
+            self.outputs.push_back(Output::Document(last.document));
+        }
+        let peers: Vec<NodeId> = self.linked.keys().copied().collect();
+        for peer in peers {
+            self.say(peer);
+        }
+    }
+
+    /// Tells a peer what is stored here.
+    fn say(&mut self, peer: NodeId) {
+        let stored = self.current.as_ref().filter(|current| {
+            // A first document from the configuration is in force before it is stored.
+            self.pending.iter().all(|pending| pending.document != **current)
+        });
+        let (version, digest, len) = stored
+            .map_or((0, 0, 0), |current| (current.version, current.digest, current.text.len()));
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let Config { segment, site } = self.config.clone();
+        let held = DocumentHeld { version, digest, len, segment, site };
+        self.outputs.push_back(Output::Send { peer, frame: DocumentFrame::Held(held) });
+    }
+
+    fn hear(&mut self, now: Instant, peer: NodeId, held: DocumentHeld) {
+        if held.segment == self.config.segment && held.site != self.config.site {
+            self.alarm(Alarm::Site(peer));
+        }
+        let (version, digest) = (held.version, held.digest);
+        self.linked.insert(peer, Some(held));
+        let newest = self.newest().map(|newest| (newest.version, newest.digest));
+        if newest.is_some_and(|(other, text)| other == version && text != digest) {
+            self.alarm(Alarm::Conflict { peer, version });
+        }
+        let fetched = self.fetch.as_ref().map(|fetch| fetch.version);
+        let ahead = newest.map(|(version, _)| version).max(fetched);
+        if ahead < Some(version) && version != 0 && self.unreadable != Some((version, digest)) {
+            self.fetch_on(now);
+        }
+    }
+
+    /// Asks for the newest document that a peer has, going on where an earlier asking ended.
+    fn fetch_on(&mut self, now: Instant) {
+        let newest = self.newest().map_or(0, |newest| newest.version);
+        let bad = self.unreadable;
+        let asked = self.fetch.as_ref().map(|fetch| fetch.from);
+        let held = self.linked.iter().filter_map(|(peer, held)| Some((*peer, held.as_ref()?)));
+        let held = held.filter(|(_, held)| {
+            newest < held.version
+                && bad != Some((held.version, held.digest))
+                && (1..=TEXT_MAX).contains(&(held.len as usize))
+        });
+        // Another one than was asked before, if there is one.
+        let best = held.max_by_key(|(peer, held)| (held.version, Some(*peer) != asked));
+        let Some((from, held)) = best else {
+            self.fetch = None;
+            return;
+        };
+        let (version, digest) = (held.version, held.digest);
+        let same = |fetch: &Fetch| (fetch.version, fetch.digest) == (version, digest);
+        let bytes = self.fetch.take().filter(same).map(|fetch| fetch.bytes).unwrap_or_default();
+        let (len, until, ask_at) = (held.len as usize, bytes.len(), now);
+        self.fetch = Some(Fetch { version, digest, len, from, bytes, until, ask_at });
+        self.ask(now);
+    }
+
+    fn ask(&mut self, now: Instant) {
+        let Some(fetch) = &mut self.fetch else { return };
+        fetch.until = fetch.len.min(fetch.bytes.len() + PARTS * PART_LEN);
+        fetch.ask_at = now + PATIENCE;
+        let offset = u32::try_from(fetch.bytes.len()).unwrap_or(u32::MAX);
+        let wanted = DocumentWanted { version: fetch.version, digest: fetch.digest, offset };
+        let frame = DocumentFrame::Wanted(wanted);
+        self.outputs.push_back(Output::Send { peer: fetch.from, frame });
+    }
+
+    fn give(&mut self, peer: NodeId, wanted: DocumentWanted) {
+        let DocumentWanted { version, digest, offset } = wanted;
+        let current = self.current.as_ref();
+        let Some(current) = current.filter(|one| (one.version, one.digest) == (version, digest))
+        else {
+            return self.say(peer);
+        };
+        let rest = current.text.as_bytes().get(offset as usize..).unwrap_or_default();
+        let parts = (offset..).step_by(PART_LEN).zip(rest.chunks(PART_LEN)).take(PARTS);
+        for (offset, part) in parts {
+            let part = DocumentPart { version, digest, offset, bytes: part.to_vec() };
+            self.outputs.push_back(Output::Send { peer, frame: DocumentFrame::Part(part) });
+        }
+    }
+
+    fn take(&mut self, now: Instant, peer: NodeId, part: &DocumentPart) {
+        let Some(fetch) = &mut self.fetch else { return };
+        let expected = (fetch.from, fetch.version, fetch.digest, fetch.bytes.len());
+        let came = (peer, part.version, part.digest, part.offset as usize);
+        if came != expected || part.bytes.is_empty() {
+            return;
+        }
+        fetch.bytes.extend_from_slice(&part.bytes);
+        fetch.ask_at = now + PATIENCE;
+        if fetch.len <= fetch.bytes.len() {
+            self.finish(now);
+        } else if fetch.until <= fetch.bytes.len() {
+            self.ask(now);
+        }
+    }
+
+    fn finish(&mut self, now: Instant) {
+        let Some(fetch) = self.fetch.take() else { return };
+        let text = std::str::from_utf8(&fetch.bytes).ok();
+        let text = text.filter(|text| digest(text) == fetch.digest);
+        let read = text.and_then(|text| ClusterDocument::parse(text).ok());
+        match read.filter(|document| document.version == fetch.version) {
+            Some(document) => self.write(Arc::new(document), Vec::new()),
+            None => {
+                self.unreadable = Some((fetch.version, fetch.digest));
+                self.alarm(Alarm::Unreadable { peer: fetch.from, version: fetch.version });
+                self.fetch_on(now);
+            }
+        }
+    }
+
+    fn alarm(&mut self, alarm: Alarm) {
+        if self.alarms.insert(alarm) {
+            self.outputs.push_back(Output::Alarm(alarm));
+        }
+    }
+}
+
+impl PutError {
+    /// Returns the HTTP status that says so.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::NotText | Self::Faulty(_) => 400,
+            Self::Old { .. } | Self::Conflict(_) => 409,
+        }
+    }
+}

@@ -1,0 +1,348 @@
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_document_given_to_one_node_reaches_all() {
+    let mut run = Run::new(4);
+    run.link_all();
+    run.put(2, &text(1, ""));
+
+    run.settle();
+    assert_eq!(run.versions(), [1, 1, 1, 1]);
+    run.put(0, &text(7, ""));
+    run.settle();
+    assert_eq!(run.versions(), [7, 7, 7, 7]);
+    assert_eq!(run.answers, [(2, Ok(1)), (0, Ok(7))]);
+    assert_eq!(run.alarms, []);
+}
+
+#[test]
+fn who_comes_back_gets_what_it_missed_and_passes_it_on() {
+    let mut run = Run::new(3);
+    run.put(0, &text(3, ""));
+    run.settle();
+    assert_eq!(run.versions(), [3, 0, 0]);
+
+    run.link(0, 1, true);
+    run.settle();
+    run.link(1, 2, true);
+    run.settle();
+    assert_eq!(run.versions(), [3, 3, 3]);
+    assert_eq!(run.outputs_of(2), 1, "it is told of it once");
+}
+
+#[test]
+fn a_long_document_comes_in_parts_over_links_that_lose_some() {
+    for seed in 0..20 {
+        let mut run = Run::new(3);
+        run.loss = Some(seed);
+        run.link_all();
+        let long = text(9, &"# filler that makes it long\n".repeat(20_000));
+        assert!(PARTS * PART_LEN < long.len());
+        run.put(1, &long);
+
+        run.settle();
+        assert_eq!(run.versions(), [9, 9, 9], "seed {seed}");
+        assert_eq!(run.text(0), long);
+        assert!(run.longest <= PART_LEN + 64, "{}", run.longest);
+    }
+}
+
+#[test]
+fn a_fetch_goes_on_with_another_peer_when_the_first_is_gone() {
+    let mut run = Run::new(3);
+    let long = text(2, &"# filler that makes it long\n".repeat(20_000));
+    run.put(0, &long);
+    run.put(1, &long);
+    run.settle();
+    run.link(0, 2, true);
+    run.steps(8);
+    run.link(0, 2, false);
+    run.link(1, 2, true);
+
+    run.settle();
+    assert_eq!(run.versions(), [2, 2, 2]);
+    assert!(run.parts < 2 * long.len().div_ceil(PART_LEN), "it did not begin anew");
+}
+
+#[test]
+fn a_lower_version_and_another_text_of_the_same_are_refused() {
+    let mut run = Run::new(1);
+    run.put(0, &text(5, ""));
+    run.settle();
+    run.put(0, &text(5, ""));
+    run.put(0, &text(4, ""));
+    run.put(0, &text(5, "# other\n"));
+    run.put(0, "version = 6\n");
+    run.settle();
+
+    let statuses: Vec<_> = run.answers.iter().map(|(_, answer)| answer.clone()).collect();
+    let old = PutError::Old { given: 4, have: 5 };
+    assert_eq!(statuses[..4], [Ok(5), Ok(5), Err(old), Err(PutError::Conflict(5))]);
+    assert_eq!(statuses[4].as_ref().unwrap_err().status(), 400);
+    assert_eq!(run.versions(), [5]);
+    assert_eq!(run.outputs_of(0), 1);
+}
+
+#[test]
+fn two_texts_of_one_version_change_nobody_until_a_higher_one_comes() {
+    let mut run = Run::new(2);
+    run.put(0, &text(5, ""));
+    run.put(1, &text(5, "# other\n"));
+    run.settle();
+    run.link_all();
+    run.settle();
+
+    assert_ne!(run.text(0), run.text(1));
+    let conflict = |peer| Alarm::Conflict { peer: NodeId(peer), version: 5 };
+    assert_eq!(run.alarms, [(1, conflict(0)), (0, conflict(1))]);
+    run.put(1, &text(6, ""));
+    run.settle();
+    assert_eq!(run.text(0), run.text(1));
+    assert_eq!(run.versions(), [6, 6]);
+}
+
+#[test]
+fn nobody_hears_of_a_document_before_it_is_on_disk() {
+    let now = start();
+    let mut documents = Documents::new(config(1), None, Some(document(1, "")));
+    documents.handle_input(now, Input::Link { peer: NodeId(2), up: true });
+    let put = Input::Put { id: 4, text: text(2, "").into() };
+    documents.handle_input(now, put);
+
+    let mut serials = Vec::new();
+    while let Some(output) = documents.poll_output() {
+        match output {
+            Output::Persist { serial, .. } => serials.push(serial),
+            Output::Send { frame: DocumentFrame::Held(held), .. } => assert_eq!(held.version, 0),
+            output @ (Output::Send { .. }
+            | Output::Document(_)
+            | Output::Answered { .. }
+            | Output::Alarm(_)) => panic!("{output:?}"),
+        }
+    }
+    assert_eq!(serials, [1, 2]);
+    assert_eq!(documents.current().unwrap().version, 1, "the first one is in force at once");
+    documents.handle_input(now, Input::Persisted(2));
+    let answered = |output| matches!(output, Some(Output::Answered { id: 4, answer: Ok(2) }));
+    assert!(answered(documents.poll_output()));
+    assert!(matches!(documents.poll_output(), Some(Output::Document(one)) if one.version == 2));
+}
+
+#[test]
+fn the_file_of_the_configuration_is_taken_while_nothing_newer_is_stored() {
+    let start = |stored: Option<&str>, file| {
+        let mut documents = Documents::new(config(1), stored.map(str::as_bytes), file);
+        let version = documents.current().map(|current| current.version);
+        (version, documents.poll_output())
+    };
+
+    assert!(matches!(start(None, None), (None, None)));
+    assert!(matches!(start(None, Some(document(1, ""))), (Some(1), Some(Output::Persist { .. }))));
+    assert!(matches!(start(Some(&text(2, "")), Some(document(1, ""))), (Some(2), None)));
+    assert!(matches!(start(Some(&text(2, "")), Some(document(2, ""))), (Some(2), None)));
+    let (version, output) = start(Some(&text(2, "")), Some(document(2, "# other\n")));
+    assert!(matches!((version, output), (Some(2), Some(Output::Alarm(Alarm::File(2))))));
+    let (version, output) = start(Some("junk"), Some(document(2, "")));
+    assert!(matches!((version, output), (Some(2), Some(Output::Alarm(Alarm::Stored)))));
+}
+
+#[test]
+fn what_cannot_be_read_is_told_once_and_not_fetched_again() {
+    let mut run = Run::new(1);
+    let now = run.now;
+    let peer = NodeId(8);
+    run.nodes[0].handle_input(now, Input::Link { peer, up: true });
+    let junk = b"version = 4\n".to_vec();
+    let digest = digest("version = 4\n");
+    let (len, version) = (u32::try_from(junk.len()).unwrap(), 4);
+    let held = DocumentHeld { version, digest, len, segment: Segment(9), site: "x".into() };
+    let held = || Input::Frame { peer, frame: DocumentFrame::Held(held.clone()) };
+    run.nodes[0].handle_input(now, held());
+    let part = DocumentPart { version, digest, offset: 0, bytes: junk };
+    let frame = DocumentFrame::Part(part);
+    run.nodes[0].handle_input(now, Input::Frame { peer, frame });
+    while run.nodes[0].poll_output().is_some_and(|output| !matches!(output, Output::Alarm(_))) {}
+
+    run.nodes[0].handle_input(now, held());
+    assert!(run.nodes[0].poll_output().is_none());
+    assert_eq!(run.nodes[0].poll_timeout(), None);
+}
+
+#[test]
+fn nodes_of_a_segment_that_name_different_sites_are_told_of() {
+    let now = start();
+    let mut documents = Documents::new(config(1), None, None);
+    let mut hear = |peer, segment, site: &str| {
+        documents.handle_input(now, Input::Link { peer: NodeId(peer), up: true });
+        let (segment, site) = (Segment(segment), site.to_owned());
+        let held = DocumentHeld { version: 0, digest: 0, len: 0, segment, site };
+        let frame = DocumentFrame::Held(held);
+        documents.handle_input(now, Input::Frame { peer: NodeId(peer), frame });
+        let mut outputs = std::iter::from_fn(|| documents.poll_output());
+        outputs.any(|output| matches!(output, Output::Alarm(Alarm::Site(_))))
+    };
+
+    assert!(!hear(2, 1, "london"));
+    assert!(!hear(3, 2, "paris"));
+    assert!(hear(4, 1, "paris"));
+    assert!(!hear(4, 1, "paris"), "once for each cause");
+}
+
+/// Nodes of one cluster, their disks and the links between them.
+struct Run {
+    now: Instant,
+    nodes: Vec<Documents>,
+    links: BTreeSet<(usize, usize)>,
+    /// Feeds the draw of which frames are lost, one in five.
+    loss: Option<u64>,
+    on_the_way: VecDeque<(usize, usize, DocumentFrame)>,
+    answers: Vec<(u64, Result<u64, PutError>)>,
+    alarms: Vec<(usize, Alarm)>,
+    told: Vec<usize>,
+    longest: usize,
+    parts: usize,
+}
+
+impl Run {
+    fn new(nodes: usize) -> Self {
+        Self {
+            now: start(),
+            nodes: (0..nodes).map(|_| Documents::new(config(1), None, None)).collect(),
+            links: BTreeSet::new(),
+            loss: None,
+            on_the_way: VecDeque::new(),
+            answers: Vec::new(),
+            alarms: Vec::new(),
+            told: vec![0; nodes],
+            longest: 0,
+            parts: 0,
+        }
+    }
+
+    fn link(&mut self, a: usize, b: usize, up: bool) {
+        for (from, to) in [(a, b), (b, a)] {
+            if up {
+                self.links.insert((from, to))
+            } else {
+                self.links.remove(&(from, to))
+            };
+            self.on_the_way.retain(|(x, y, _)| up || (*x, *y) != (from, to));
+            let peer = NodeId(u16::try_from(to).unwrap());
+            self.nodes[from].handle_input(self.now, Input::Link { peer, up });
+        }
+    }
+
+    fn link_all(&mut self) {
+        for a in 0..self.nodes.len() {
+            (0..a).for_each(|b| self.link(a, b, true));
+        }
+    }
+
+    fn put(&mut self, node: usize, text: &str) {
+        let id = u64::try_from(node).unwrap();
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        self.nodes[node].handle_input(self.now, Input::Put { id, text });
+    }
+
+    /// Lets everything happen until nothing more does.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            while self.step() {}
+            let due = self.nodes.iter().filter_map(Documents::poll_timeout).min();
+            let Some(due) = due else { return };
+            assert!(due <= self.now + 10 * SECOND);
+            self.now = self.now.max(due);
+            for node in &mut self.nodes {
+                node.handle_timeout(self.now);
+                assert!(node.poll_timeout().is_none_or(|at| self.now < at));
+            }
+        }
+        panic!("this never ends");
+    }
+
+    fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        let mut moved = false;
+        for from in 0..self.nodes.len() {
+            while let Some(output) = self.nodes[from].poll_output() {
+                moved = true;
+                self.carry_out(from, output);
+            }
+        }
+        if let Some((from, to, frame)) = self.on_the_way.pop_front() {
+            moved = true;
+            let peer = NodeId(u16::try_from(from).unwrap());
+            let (kind, payload) = frame.encode();
+            self.longest = self.longest.max(payload.len());
+            self.parts += usize::from(matches!(frame, DocumentFrame::Part(_)));
+            let frame = DocumentFrame::decode(kind, &payload).unwrap();
+            if !self.is_lost() || matches!(frame, DocumentFrame::Held(_)) {
+                self.nodes[to].handle_input(self.now, Input::Frame { peer, frame });
+            }
+        }
+        moved
+    }
+
+    fn carry_out(&mut self, from: usize, output: Output) {
+        match output {
+            Output::Send { peer, frame } => {
+                let to = usize::from(peer.0);
+                if self.links.contains(&(from, to)) {
+                    self.on_the_way.push_back((from, to, frame));
+                }
+            }
+            Output::Persist { serial, .. } => {
+                self.nodes[from].handle_input(self.now, Input::Persisted(serial));
+            }
+            Output::Document(_) => self.told[from] += 1,
+            Output::Answered { id, answer } => self.answers.push((id, answer)),
+            Output::Alarm(alarm) => self.alarms.push((from, alarm)),
+        }
+    }
+
+    fn is_lost(&mut self) -> bool {
+        let Some(seed) = &mut self.loss else { return false };
+        *seed =
+            seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) % 5 == 0
+    }
+
+    fn versions(&self) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.current().map_or(0, |one| one.version)).collect()
+    }
+
+    fn text(&self, node: usize) -> &str {
+        self.nodes[node].current().map_or("", |one| &one.text)
+    }
+
+    fn outputs_of(&self, node: usize) -> usize {
+        self.told[node]
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "any instant will do")]
+fn start() -> Instant {
+    Instant::now()
+}
+
+fn config(segment: u16) -> Config {
+    Config { segment: Segment(segment), site: "london".to_owned() }
+}
+
+fn document(version: u64, rest: &str) -> ClusterDocument {
+    ClusterDocument::parse(&text(version, rest)).unwrap()
+}
+
+fn text(version: u64, rest: &str) -> String {
+    format!(
+        "version = {version}\n{rest}[[segment]]\nid = 1\nsite = \"london\"\n\
+         nodes = [{{ rm = 1, id = 1 }}]\n[[tenant]]\nname = \"all\"\n"
+    )
+}
