@@ -231,3 +231,26 @@ impl fmt::Display for Server {
         write!(f, "{} at {}", self.role.name(), self.ip())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_process_of_every_layout_understands_its_file() {
+        for &layout in Layout::value_variants() {
+            let all = layout.servers(TWO_MEDIAGATES_CALLS_MAX + 1);
+            let dir = Path::new("anywhere");
+            let terms = Terms { layout, all: &all, realtime: true, some_are_mute: true, dir };
+            for server in &all {
+                let text = server.config(&terms);
+                let faults = if server.is_mediagate() {
+                    mediagate::Config::parse(&text).err()
+                } else {
+                    rm::Config::parse(&text).err()
+                };
+                assert_eq!(faults, None, "{server}:\n{text}");
+            }
+        }
+    }
+}
