@@ -65,6 +65,11 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
             "New calls without ports or room, or while draining.",
             counters.refused,
         ),
+        (
+            "rm_calls_not_admitted_total",
+            "New calls that a limit or a policy refused.",
+            counters.not_admitted,
+        ),
         ("rm_moves_total", "Moves of a call's media to another mediagate.", counters.moves),
         ("rm_move_invites_total", "Re-INVITEs because media moved.", counters.move_invites),
         ("rm_legs_apart_total", "Legs whose phone would not move.", counters.apart),

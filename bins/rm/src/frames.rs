@@ -11,7 +11,7 @@ use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
 use failover::record::Value;
 use failover::replica::{Ack, Batch};
 use failover::voter::{Bid, Vote};
-use failover::{SlotMap, Transport};
+use failover::{Admission, SlotMap, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -65,20 +65,34 @@ impl Frame for Verdict {
 }
 
 /// The kinds of values that this version can read.
-pub(crate) const VALUE_KINDS: [u16; 1] = [VALUE];
+pub(crate) const VALUE_KINDS: [u16; 2] = [VALUE, ADMITTED];
 
-/// Writes a value as standbys and stores keep it: its kind, then itself.
-pub(crate) fn value_bytes(value: &Value) -> Bytes {
-    [&VALUE.to_be_bytes(), &driver::codec::encode(value)[..]].concat().into()
+/// Writes a value as standbys and stores keep it: its kind, then itself. A call of which it is known
+/// how it was let in has a kind of its own: that, then the call as the other kind has it. So releases
+/// before it read every other call, and those that the tenants of no cluster make.
+pub fn value_bytes(value: &Value) -> Bytes {
+    let (kind, bytes) = match value.admission() {
+        None => (VALUE, driver::codec::encode(value)),
+        Some(admission) => (ADMITTED, driver::codec::encode(&(admission, value))),
+    };
+    [&kind.to_be_bytes(), &bytes[..]].concat().into()
 }
 
 /// Reads a value; `None` for another kind, or one that is malformed.
-pub(crate) fn value(bytes: &[u8]) -> Option<Value> {
+pub fn value(bytes: &[u8]) -> Option<Value> {
     let (kind, rest) = bytes.split_first_chunk()?;
-    (u16::from_be_bytes(*kind) == VALUE).then(|| driver::codec::decode(rest).ok()).flatten()
+    match u16::from_be_bytes(*kind) {
+        VALUE => driver::codec::decode(rest).ok(),
+        ADMITTED => {
+            let (admission, value): (Admission, Value) = driver::codec::decode(rest).ok()?;
+            Some(value.with_admission(admission))
+        }
+        _ => None,
+    }
 }
 
 const VALUE: u16 = 0x0210;
+const ADMITTED: u16 = 0x0211;
 
 /// Returns the output that sends `frame` to `peer`.
 pub(crate) fn send<F: Frame>(peer: NodeId, class: driver::Class, frame: &F) -> driver::Output {

@@ -25,6 +25,7 @@ pub(crate) fn event(event: &Event) {
 
 /// The call detail record: one line at info for each call, times in milliseconds since 1970.
 pub(crate) fn detail(detail: &Detail) {
+    let charge = detail.charge.as_ref();
     let talked = detail.answered_at.map_or(0, |at| detail.ended_at.0.saturating_sub(at.0));
     info!(
         call = %detail.call,
@@ -37,6 +38,10 @@ pub(crate) fn detail(detail: &Detail) {
         talked_ms = talked,
         cause = ?detail.cause,
         moves = detail.moves,
+        tenant = charge.map(|charge| text(&charge.tenant)).as_deref(),
+        profile = charge.map(|charge| text(&charge.profile)).as_deref(),
+        level = charge.map(|charge| charge.level),
+        exempt = charge.map(|charge| charge.exempt),
         "call ended"
     );
 }

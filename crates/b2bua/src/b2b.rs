@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Instant;
 
 use failover::replica::Key;
-use failover::{Aor, Binding, Boot, CallId, CallRecord, Clock, NodeId, Place};
+use failover::{Admission, Aor, Binding, Boot, CallId, CallRecord, Charge, Clock, NodeId, Place};
 use sip_core::transactions::{self, ClientKey, ServerKey};
 use sip_core::{Message, Method, Name, Scheme, Uri, Verdict, Writer};
 
@@ -19,6 +19,7 @@ use crate::message;
 use crate::registrar::Registrar;
 use crate::routing;
 
+mod admitting;
 mod storage;
 
 /// The heart of the signalling: answers phones as a back-to-back user agent and registrar.
@@ -29,6 +30,8 @@ mod storage;
 pub struct B2b {
     core: Core,
     calls: BTreeMap<CallId, Box<Call>>,
+    /// INVITEs about which somebody has to decide.
+    admissions: admitting::Queue,
     graves: Graves,
     registrar: Registrar,
     /// Ports of calls that another b2b has now, and when they may be used again.
@@ -69,6 +72,7 @@ impl B2b {
         Self {
             core: Core::new(config, clock, seed),
             calls: BTreeMap::new(),
+            admissions: admitting::Queue::default(),
             graves: Graves::default(),
             registrar: Registrar::default(),
             lost: VecDeque::new(),
@@ -87,6 +91,9 @@ impl B2b {
             Input::Sip(sip) => self.handle_sip(&sip),
             Input::Owned { slot, epoch } => self.own(slot, epoch),
             Input::Lost { slots } => self.lose(&slots),
+            Input::Admitted { call, charge } => self.admitted(call, charge),
+            Input::NotAdmitted { call, refused } => self.not_admitted(call, &refused),
+            Input::Routes(routes) => self.core.config.routes = routes,
             Input::Placed { call, holder, standby } => {
                 if self.calls.contains_key(&call) {
                     self.with_call(call, |call, core| call.placed(core, holder, standby));
@@ -109,6 +116,7 @@ impl B2b {
         self.core.set_time(now);
         self.core.transactions.handle_timeout(now);
         self.pump();
+        self.end_waiting(now);
         // Were a deadline ever left unhandled, messages would still be taken in between.
         for _ in 0..DUE_MAX {
             let Some(call) = self.core.due() else { break };
@@ -141,6 +149,7 @@ impl B2b {
         [
             self.core.transactions.poll_timeout(),
             self.core.first_deadline(),
+            self.admissions.poll_timeout(),
             self.lost.front().map(|(at, _)| *at),
             self.graves.first_until().map(|until| self.core.clock.instant_at(until)),
             self.core.shortage.round_at(),
@@ -157,6 +166,12 @@ impl B2b {
         self.calls.values().map(|call| &call.record)
     }
 
+    /// Returns the calls that count against something and have not ended, in the order of their ids.
+    pub fn charges(&self) -> impl Iterator<Item = (CallId, &Charge)> {
+        let living = self.records().filter(|record| !record.is_ended());
+        living.filter_map(|record| Some((record.call, record.admission.charge.as_ref()?)))
+    }
+
     /// Returns all bindings.
     pub fn bindings(&self) -> impl Iterator<Item = (&Aor, &Binding)> {
         self.registrar.bindings()
@@ -169,7 +184,7 @@ impl B2b {
 
     /// Returns whether the last call of a b2b that drains has ended.
     pub fn is_drained(&self) -> bool {
-        self.core.draining && self.core.live == 0
+        self.core.draining && self.core.live == 0 && self.admissions.len() == 0
     }
 
     /// Returns the figures of the moment.
@@ -325,6 +340,9 @@ impl B2b {
         let Some(cancelled) = cancels else {
             return self.stray_cancel(key, way, cancel);
         };
+        if self.cancel_waiting(key, cancel, cancelled) {
+            return;
+        }
         let invite = self.core.server(cancelled);
         // RFC 3261 §9.2: the same To tag as in the answers to the INVITE.
         let tag = invite.and_then(|invite| {
@@ -339,7 +357,9 @@ impl B2b {
     }
 
     fn handle_invite(&mut self, key: ServerKey, way: Way, invite: &Message) {
-        if self.core.draining || self.core.config.calls_max <= self.core.live {
+        if self.core.draining
+            || self.core.config.calls_max <= self.core.live + self.admissions.len()
+        {
             self.core.counters.refused += 1;
             return self.core.put_off(key, invite, 503);
         }
@@ -355,16 +375,22 @@ impl B2b {
         else {
             return self.core.answer(key, invite, 416);
         };
+        if self.core.config.admits {
+            return self.ask(key, way, invite, &uri);
+        }
         let targets = routing::targets(&self.core, &self.registrar, &uri, way.0);
         let registered = self.registrar.knows(&self.core, invite, &way.0);
-        match Call::invited(&mut self.core, key, way, invite, registered, targets) {
-            Ok(call) => {
-                let id = call.id();
-                self.calls.insert(id, Box::new(call));
-                self.with_call(id, |_, _| {});
-            }
+        let admission = (CallId(self.core.names.random()), Admission::default());
+        match Call::invited(&mut self.core, admission, key, way, invite, registered, targets) {
+            Ok(call) => self.insert_call(call),
             Err(status) => self.core.answer(key, invite, status),
         }
+    }
+
+    fn insert_call(&mut self, call: Call) {
+        let id = call.id();
+        self.calls.insert(id, Box::new(call));
+        self.with_call(id, |_, _| {});
     }
 
     /// A call that we sent out and that comes back for the same address goes round in circles. One

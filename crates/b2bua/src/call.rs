@@ -31,6 +31,7 @@ pub(crate) use request::answer_options;
 mod restore;
 mod session;
 mod setup;
+pub(crate) use setup::acceptable;
 
 /// A call: its record, and what follows from it in this process.
 pub(crate) struct Call {
@@ -164,6 +165,10 @@ impl Call {
     pub(crate) fn drop_silently(&mut self, core: &mut Core) -> Vec<Place> {
         if !self.record.is_ended() {
             core.live -= 1;
+        }
+        if self.record.phase == Phase::Placing {
+            // Nobody else has the record: what it counts would be counted for ever.
+            self.release(core);
         }
         core.shortage.remove(self.record.call);
         core.unprotected -= usize::from(self.oversized);

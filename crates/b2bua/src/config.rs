@@ -28,6 +28,10 @@ pub struct Config {
     pub moves_max: usize,
     /// Whether records are kept elsewhere too: then [`crate::Output::Stored`] tells of each change.
     pub stores: bool,
+    /// Whether somebody decides about each new call: then [`crate::Output::Admit`] asks.
+    pub admits: bool,
+    /// How long a caller waits for that decision; then it is refused with 480.
+    pub admission: Duration,
     /// RFC 3261 timer T1.
     pub t1: Duration,
 }
@@ -55,6 +59,8 @@ impl Default for Config {
             contacts_max: 8,
             moves_max: 4_000,
             stores: false,
+            admits: false,
+            admission: Duration::from_secs(2),
             t1: Duration::from_millis(500),
         }
     }

@@ -96,6 +96,8 @@ pub struct Counters {
     pub answered: u64,
     /// New calls refused for want of ports, room or because we drain.
     pub refused: u64,
+    /// New calls about which somebody decided that they may not be, or decided nothing.
+    pub not_admitted: u64,
     /// Media moves of calls.
     pub moves: u64,
     /// Re-INVITEs sent because media moved.

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use failover::replica::Key;
-use failover::{Boot, CallId, Epoch, Latched, NodeId, Place, Slot, Transport, UnixMs};
+use failover::{Boot, CallId, Charge, Epoch, Latched, NodeId, Place, Slot, Transport, UnixMs};
 
+use crate::Route;
+use crate::admission::{Ask, Refused};
 use crate::frame::{SipIn, SipOut};
 
 /// What happened.
@@ -36,6 +38,23 @@ pub enum Input {
         /// Stands in every [`SipOut`] and media command of the slot.
         epoch: Epoch,
     },
+    /// The answer to [`Output::Admit`]: the call counts against this until [`Output::Released`].
+    Admitted {
+        /// The call that asked. One that is gone meanwhile is released at once.
+        call: CallId,
+        /// What it counts against.
+        charge: Charge,
+    },
+    /// The other answer to [`Output::Admit`]: nothing was counted.
+    NotAdmitted {
+        /// The call that asked.
+        call: CallId,
+        /// How its caller is answered, or where it may go instead.
+        refused: Refused,
+    },
+    /// Calls that no registered user is called by go here from now on, in place of
+    /// [`crate::Config::routes`].
+    Routes(Vec<Route>),
     /// The answer to [`Output::Place`]. A place that the call no longer needs comes back as
     /// [`Output::Freed`].
     Placed {
@@ -151,6 +170,19 @@ pub enum Output {
     PassOn(SipIn),
     /// Hand the message to its gate.
     Sip(SipOut),
+    /// May this call be? Only with [`crate::Config::admits`]. Answered by [`Input::Admitted`] or
+    /// [`Input::NotAdmitted`], now or later; nothing was said to anybody yet.
+    Admit {
+        /// The call that asks.
+        call: CallId,
+        /// What is known of it.
+        ask: Box<Ask>,
+    },
+    /// The call counts no more, or needs no answer to [`Output::Admit`] any more.
+    Released {
+        /// The call.
+        call: CallId,
+    },
     /// Choose ports; answered by [`Input::Placed`] or [`Input::NotPlaced`] before anything else is
     /// handled.
     Place {
@@ -257,6 +289,8 @@ pub struct Detail {
     pub cause: Cause,
     /// How often its media moved to another gateway.
     pub moves: u16,
+    /// What it counted against.
+    pub charge: Option<Charge>,
 }
 
 /// What ended a call.

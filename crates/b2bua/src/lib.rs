@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod b2b;
 mod call;
 mod changes;
@@ -22,7 +23,7 @@ pub use config::{Config, Route};
 pub use core::Counters;
 pub use failover::record::Value;
 pub use failover::replica::Key;
-pub use failover::{Epoch, Flow, Latched, Place, Slot, Transport};
+pub use failover::{Charge, Epoch, Flow, Latched, Place, Slot, Transport};
 pub use io::{
     Cause, Detail, Event, Input, Listener, MediaCall, MediaCommand, MediaEvent, MediaLeg,
     NotPlaced, Output, Wanted,

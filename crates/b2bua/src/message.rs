@@ -8,6 +8,8 @@ use failover::record::{CallRecord, ClientInvite, Leg, Purpose, ServerInvite};
 use failover::{CallId, Slot, Transport};
 use sip_core::{Message, Method, Name, Writer};
 
+use crate::admission::Shared;
+
 /// Everything a phone may send us, in or out of a dialog.
 pub(crate) const ALLOW: &[u8] = b"INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, REGISTER";
 
@@ -40,6 +42,10 @@ fn first_invite(record: &CallRecord, to: &Leg, cseq: u32, via: &[u8]) -> Writer 
     let mut writer = Writer::request(Method::Invite, &dialog.remote_target).header(Name::VIA, via);
     for route in &dialog.route_set {
         writer = writer.header(Name::ROUTE, route);
+    }
+    let shared = &record.admission.shared;
+    if !shared.is_empty() {
+        writer = writer.header(Name::new(Shared::NAME), shared);
     }
     writer
         .number(Name::MAX_FORWARDS, u32::from(record.max_forwards))

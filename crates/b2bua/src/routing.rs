@@ -24,6 +24,17 @@ pub(crate) fn targets(
     let user = uri.user().unwrap_or_default();
     let route = core.config.routes.iter().find(|route| user.starts_with(&route.prefix));
     let targets = route.map(|route| &route.targets[..]).unwrap_or_default();
+    trunks(core, uri, targets, from)
+}
+
+/// Returns these trunks as the targets of a call to `uri`.
+pub(crate) fn trunks(
+    core: &Core,
+    uri: &Uri<'_>,
+    targets: &[SocketAddr],
+    from: Flow,
+) -> Vec<Target> {
+    let user = uri.user().unwrap_or_default();
     targets.iter().map(|&target| trunk(core, user, target, from)).collect()
 }
 

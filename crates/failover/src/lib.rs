@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod admission;
 mod binding;
 pub mod controller;
 pub mod detector;
@@ -18,6 +19,7 @@ mod tombstone;
 pub mod verdicts;
 pub mod voter;
 
+pub use admission::{Admission, Charge};
 pub use binding::{Aor, Binding};
 pub use flow::{Flow, Transport};
 pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};

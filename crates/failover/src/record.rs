@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sip_core::dialog::Dialog;
 
 use crate::moves::Move;
-use crate::{Binding, CallId, Epoch, Flow, Latched, Place, Slot, Tombstone, UnixMs};
+use crate::{Admission, Binding, CallId, Epoch, Flow, Latched, Place, Slot, Tombstone, UnixMs};
 
 /// One call of two legs. The call machine holds this value and nothing that does not follow from it.
 ///
@@ -44,6 +44,10 @@ pub struct CallRecord {
     pub standby: Option<Place>,
     /// How often the media moved.
     pub moves: u16,
+    /// How the call was let in. The serialized form leaves it out, since it is frozen: who writes a
+    /// record keeps [`Value::admission`] beside it.
+    #[serde(skip)]
+    pub admission: Admission,
 }
 
 /// How far a call has come.
@@ -298,6 +302,26 @@ pub enum Value {
     Bindings(Vec<Binding>),
 }
 
+impl Value {
+    /// Returns how the call was let in, where there is something to keep: the serialized form has it
+    /// not.
+    pub fn admission(&self) -> Option<&Admission> {
+        match self {
+            Self::Call(record) => Some(&record.admission).filter(|admission| !admission.is_empty()),
+            Self::Ended(_) | Self::Bindings(_) => None,
+        }
+    }
+
+    /// Puts back what was kept beside the serialized form.
+    #[must_use]
+    pub fn with_admission(mut self, admission: Admission) -> Self {
+        if let Self::Call(record) = &mut self {
+            record.admission = admission;
+        }
+        self
+    }
+}
+
 /// A longer record is kept nowhere else: its call is served, and lost with its process.
 pub const RECORD_LEN_MAX: usize = 32 * 1024;
 
@@ -306,7 +330,7 @@ impl CallRecord {
     pub fn len_bound(&self) -> usize {
         let targets: usize = self.targets.iter().map(Target::len_bound).sum();
         let legs: usize = self.legs.iter().map(Leg::len_bound).sum();
-        256 + self.called.len() + targets + legs
+        256 + self.called.len() + targets + legs + self.admission.len_bound()
     }
 
     /// Returns whether the call has ended.

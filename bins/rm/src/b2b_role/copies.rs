@@ -169,6 +169,8 @@ impl B2bRole {
                     self.held.push_back(Held::Media(gateway, boot, command));
                 }
             }
+            // Nobody is asked: no limit is known here.
+            Asked::Admit { .. } | Asked::Released { .. } => {}
             Asked::PassOn(frame) => self.wishes.push_back(Wish::PassOn(frame)),
             Asked::Place { call, wanted } => self.place(now, call, wanted),
             Asked::Freed(place) => self.mediagates.free(now, &place),

@@ -15,8 +15,8 @@ use failover::replica::{Ack, Batch, Item, Key, Refusal, Refused, StreamId, Sum};
 use failover::slots::Reign;
 use failover::voter::{Answer, Bid, Gone, Vote};
 use failover::{
-    Binding, Boot, CallId, CallRecord, EndedLeg, Epoch, Flow, Latched, NodeId, Place, Slot,
-    SlotMap, SlotSet, Tombstone, Transport, UnixMs,
+    Admission, Binding, Boot, CallId, CallRecord, Charge, EndedLeg, Epoch, Flow, Latched, NodeId,
+    Place, Slot, SlotMap, SlotSet, Tombstone, Transport, UnixMs,
 };
 use rm::frames::{Frame, GateHello};
 use sip_core::dialog::Dialog;
@@ -131,6 +131,37 @@ fn what_is_kept_of_a_slot_has_its_golden_bytes() {
     driver::golden::check(&kept("call"), &Value::Call(Box::new(call(flow))));
 }
 
+/// The kind 0x0211: how a call was let in, and the call as 0x0210 has it.
+#[test]
+fn what_is_kept_of_a_call_that_counts_has_its_golden_bytes() {
+    let flow = Flow {
+        gate: NodeId(11),
+        boot: Boot(BOOT),
+        listener: 2,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: "192.0.2.10:5060".parse().unwrap(),
+    };
+    let plain = Value::Call(Box::new(call(flow)));
+    let admission = Admission {
+        charge: Some(Charge {
+            profile: Bytes::from_static(b"menu"),
+            tenant: Bytes::from_static(b"acme"),
+            outbound: true,
+            level: 2,
+            exempt: false,
+        }),
+        shared: Bytes::from_static(b"tried=1;profile=menu"),
+    };
+    driver::golden::check(&file(0x0211), &(admission.clone(), plain.clone()));
+
+    let counted = plain.clone().with_admission(admission);
+    let bytes = rm::frames::value_bytes(&counted);
+    assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x11][..], Some(counted)));
+    let bytes = rm::frames::value_bytes(&plain);
+    assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x10][..], Some(plain)));
+}
+
 /// A talking call: the callee's hold waits for its answer, and the caller is told of a move.
 fn call(flow: Flow) -> CallRecord {
     let [mut caller, mut callee] = [leg(1, flow), leg(2, flow)];
@@ -190,6 +221,7 @@ fn call(flow: Flow) -> CallRecord {
         holder: Some(place(31, 20_000)),
         standby: Some(place(32, 20_100)),
         moves: 1,
+        admission: Admission::default(),
     }
 }
 

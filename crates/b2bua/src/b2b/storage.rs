@@ -110,6 +110,7 @@ impl B2b {
         for slot in slots {
             self.core.set_epoch(*slot, Epoch::default());
         }
+        self.drop_waiting(slots);
         let at = self.core.now + LOST_PORTS;
         for id in self.calls_of(slots) {
             let Some(mut call) = self.calls.remove(&id) else { continue };

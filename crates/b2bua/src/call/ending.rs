@@ -47,7 +47,15 @@ impl Call {
             core.release(self.record.call, &place);
             core.outputs.push_back(Output::Freed(place));
         }
+        self.release(core);
         core.outputs.push_back(Output::Detail(Box::new(self.detail(core, cause))));
+    }
+
+    /// Lets the call count no more.
+    pub(super) fn release(&self, core: &mut Core) {
+        if self.record.admission.charge.is_some() {
+            core.outputs.push_back(Output::Released { call: self.record.call });
+        }
     }
 
     fn refuse_open(&mut self, core: &mut Core, leg: usize, status: u16) {
@@ -75,6 +83,7 @@ impl Call {
             ended_at: core.unix,
             cause,
             moves: self.record.moves,
+            charge: self.record.admission.charge.clone(),
         }
     }
 

@@ -33,6 +33,8 @@ impl Call {
             call.restore_outgoing(core, leg);
         }
         if call.record.is_ended() {
+            // The old owner may not have come to it.
+            call.release(core);
             call.repeat_byes(core);
             return call;
         }

@@ -1,12 +1,14 @@
 //! From the caller's INVITE to the callee's answer.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use failover::moves::Move;
 use failover::record::{
     Base, CallRecord, Direction, Leg, LegState, Phase, Purpose, SdpIdentity, SentSdp, ServerInvite,
     ServerState, Target,
 };
-use failover::{CallId, Flow, Slot};
+use failover::{Admission, CallId, Flow, Slot};
 use sip_core::dialog::Dialog;
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name};
@@ -20,20 +22,16 @@ impl Call {
     /// Takes in a caller's INVITE. Fails with the status that refuses it.
     pub(crate) fn invited(
         core: &mut Core,
+        (call, admission): (CallId, Admission),
         key: ServerKey,
         (flow, slot): Way,
         invite: &Message,
         registered: bool,
         mut targets: Vec<Target>,
     ) -> Result<Self, u16> {
-        let body = message::sdp_of(invite).ok_or(415_u16)?;
-        if !body.is_empty() && sdp::audio(body).is_none() {
-            return Err(488);
-        }
-        let contact = core.advertised(&flow).ok_or(500_u16)?;
+        let (body, contact) = acceptable(core, &flow, invite)?;
         let tag = core.names.tag(slot);
         let dialog = Dialog::uas(invite, tag.as_bytes()).map_err(|_| 400_u16)?;
-        let call = CallId(core.names.random());
         let target = match targets.is_empty() {
             true => return Err(404),
             false => targets.remove(0),
@@ -60,6 +58,7 @@ impl Call {
             holder: None,
             standby: None,
             moves: 0,
+            admission,
         });
         new.add_server_key(core, 0, cseq, key);
         for leg in 0..2 {
@@ -265,6 +264,22 @@ impl Call {
     }
 }
 
+/// Returns the SDP of a caller's INVITE, perhaps none, and our address towards it.
+///
+/// # Errors
+/// The status that refuses the INVITE, whoever is called.
+pub(crate) fn acceptable<'a>(
+    core: &Core,
+    flow: &Flow,
+    invite: &'a Message,
+) -> Result<(&'a [u8], SocketAddr), u16> {
+    let body = message::sdp_of(invite).ok_or(415_u16)?;
+    if !body.is_empty() && sdp::audio(body).is_none() {
+        return Err(488);
+    }
+    Ok((body, core.advertised(flow).ok_or(500_u16)?))
+}
+
 /// Returns what a caller is told when the callee's side refused with `status`.
 pub(super) fn passed_on(status: u16) -> u16 {
     match status {
@@ -298,7 +313,7 @@ fn new_leg(
     core: &mut Core,
     dialog: Dialog,
     flow: Flow,
-    contact: std::net::SocketAddr,
+    contact: SocketAddr,
     registered: bool,
     owns_call_id: bool,
 ) -> Leg {
@@ -340,7 +355,7 @@ fn callee(
     slot: Slot,
     caller: &Dialog,
     target: Target,
-    contact: std::net::SocketAddr,
+    contact: SocketAddr,
 ) -> Leg {
     let contact = core.advertised(&target.flow).unwrap_or(contact);
     let random = core.names.random();

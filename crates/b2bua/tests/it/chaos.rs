@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use b2bua::Config;
+use b2bua::admission::{Refused, Shared};
 use failover::NodeId;
 use failover::record::{ClientState, Phase};
 
@@ -30,6 +31,22 @@ fn random_calls_survive_rebuilds_at_random_moments() {
 fn random_calls_survive_takeovers_by_a_standby_that_knows_only_what_barriers_say() {
     for seed in 0..seeds() {
         Chaos { takeovers: true, ..Chaos::new(seed, true) }.run();
+    }
+}
+
+/// Somebody decides about each call, at once or late, for or against it; meanwhile it may be
+/// cancelled, lose its owner, or wait for too long.
+#[test]
+fn random_calls_count_from_their_admission_to_their_end() {
+    for seed in 0..seeds() {
+        Chaos::new(seed, false).counted().run();
+    }
+}
+
+#[test]
+fn random_calls_count_until_their_end_whoever_owns_them() {
+    for seed in 0..seeds() {
+        Chaos { takeovers: true, ..Chaos::new(seed, true) }.counted().run();
     }
 }
 
@@ -65,6 +82,34 @@ impl Chaos {
         chaos
     }
 
+    /// New calls wait until somebody decides.
+    fn counted(mut self) -> Self {
+        self.world.count_calls();
+        self.world.desk.waits = true;
+        for index in 0..PHONES.len() {
+            self.renew(index);
+            self.say(index, |phone| phone.register(3600));
+        }
+        self
+    }
+
+    /// Decides about some of the calls that wait.
+    fn decide(&mut self) {
+        while !self.world.desk.asks.is_empty() && 0 < self.random.below(3) {
+            let reason = "SIP;cause=480;text=\"limit reached\"".into();
+            let (status, elsewhere) = (480, Vec::new());
+            let refused = Refused { status, reason, elsewhere, shared: Shared::default() };
+            let refused = (self.random.below(4) == 0).then_some(refused);
+            self.world.decide(refused);
+        }
+    }
+
+    fn check_counted(&self) {
+        let counted = &self.world.desk.counted;
+        let live = self.world.b2b.charges().map(|(call, _)| call);
+        assert!(counted.iter().copied().eq(live), "seed {}: {counted:?}", self.seed);
+    }
+
     fn run(&mut self) {
         trace(|| format!("seed {}", self.seed));
         let steps = 20 + self.random.below(100);
@@ -82,11 +127,15 @@ impl Chaos {
                     self.act(phone);
                 }
             }
+            self.decide();
+            self.check_counted();
         }
+        self.world.desk.waits = false;
         self.calm_down();
         self.check_calls();
         self.hang_up();
         self.check_nothing_left();
+        self.check_counted();
     }
 
     /// A phone as it comes out of the box, at the same address.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::script;
-use crate::world::World;
+use crate::world::{World, charge};
 
 #[test]
 fn every_ladder_happens_as_written() {
@@ -37,6 +37,30 @@ fn a_rebuild_between_any_two_inputs_is_not_noticed() {
         }
         assert_eq!(causes(&plain), causes(&rebuilt), "{}", path.display());
         assert!(rebuilt.record_len_max <= 2048, "{}: {}", path.display(), rebuilt.record_len_max);
+    }
+}
+
+/// Whoever counts calls is asked once for each, and told once when it ends; phones see no difference.
+#[test]
+fn every_ladder_happens_as_written_when_calls_are_counted() {
+    for rebuilds in [false, true] {
+        for (path, text) in ladders() {
+            let mut plain = World::new(script::config());
+            script::run(&mut plain, &text);
+            let mut counted = World::new(b2bua::Config { admits: true, ..script::config() });
+            counted.rebuilds = rebuilds;
+            counted.observer.lenient = rebuilds;
+            script::run(&mut counted, &text);
+            for (name, phone) in &plain.phones {
+                let other = &counted.phones[name];
+                assert_eq!(seen(phone), seen(other), "{name} in {}", path.display());
+            }
+            assert_eq!(causes(&plain), causes(&counted), "{}", path.display());
+            let live: Vec<_> = counted.b2b.charges().map(|(call, _)| call).collect();
+            assert_eq!(counted.desk.counted.iter().copied().collect::<Vec<_>>(), live);
+            assert_eq!(live.len(), counted.b2b.figures().calls, "{}", path.display());
+            assert!(counted.details.iter().all(|detail| detail.charge == Some(charge())));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not foresee")]
 
+mod admission;
 mod calls;
 mod chaos;
 mod holds;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use b2bua::admission::{Refused, Shared};
 use b2bua::{Config, Input, MediaEvent, Route};
 use failover::NodeId;
 
@@ -54,6 +55,7 @@ pub(crate) fn step(world: &mut World, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     match &words[..] {
         ["phone", name, addr] => return world.add_phone(name, addr),
+        ["calls", "wait"] | ["call", ..] => return at_desk(world, &words[1..]),
         ["gateway", id] => return world.add_gateway(id.parse().unwrap()),
         ["wait", ms] => return world.advance(Duration::from_millis(ms.parse().unwrap())),
         [gateway, rest @ ..] if is_gateway(gateway) => return at_gateway(world, gateway, rest),
@@ -115,6 +117,28 @@ pub(crate) fn step(world: &mut World, line: &str) {
         _ => panic!("no such step: {line}"),
     };
     world.send(from, &text);
+}
+
+/// Whoever decides about new calls does something.
+fn at_desk(world: &mut World, action: &[&str]) {
+    let reason = |status: &str| format!("SIP;cause={status};text=\"limit reached\"").into();
+    match action {
+        ["wait"] => world.desk.waits = true,
+        ["may", "be"] => world.decide(None),
+        ["is", "refused", status] => world.decide(Some(Refused {
+            status: status.parse().unwrap(),
+            reason: reason(status),
+            elsewhere: Vec::new(),
+            shared: Shared::default(),
+        })),
+        ["goes", "to", segments] => world.decide(Some(Refused {
+            status: 480,
+            reason: reason("480"),
+            elsewhere: segments.split(',').map(|addr| addr.parse().unwrap()).collect(),
+            shared: Shared { tried: vec![1], profile: "menu".into(), outbound: false },
+        })),
+        _ => panic!("no such step: {action:?}"),
+    }
 }
 
 fn is_gateway(word: &str) -> bool {

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use b2bua::admission::{Ask, Refused};
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::slot::SlotHash;
 use b2bua::{
-    B2b, Config, Detail, Epoch, Event, Flow, Input, Key, Listener, MediaCall, MediaCommand,
+    B2b, Charge, Config, Detail, Epoch, Event, Flow, Input, Key, Listener, MediaCall, MediaCommand,
     NotPlaced, Output, Place, Slot, Transport, Value, Wanted,
 };
 use bytes::Bytes;
-use failover::{Boot, CallId, Clock, NodeId, UnixMs};
+use failover::{Admission, Boot, CallId, Clock, NodeId, UnixMs};
 
 use crate::observer::Observer;
 use crate::phone::{Phone, Phones, Text};
@@ -47,6 +48,17 @@ pub(crate) struct World {
     /// Phones that hear nothing.
     pub(crate) deaf: BTreeSet<String>,
     pub(crate) observer: Observer,
+    pub(crate) desk: Desk,
+}
+
+/// Who decides about new calls.
+#[derive(Default)]
+pub(crate) struct Desk {
+    /// Calls wait for a step that decides; otherwise each may be at once.
+    pub(crate) waits: bool,
+    pub(crate) asks: Vec<(CallId, Ask)>,
+    pub(crate) counted: BTreeSet<CallId>,
+    pub(crate) released: Vec<CallId>,
 }
 
 pub(crate) struct Gateway {
@@ -89,6 +101,7 @@ impl World {
             record_len_max: 0,
             deaf: BTreeSet::new(),
             observer: Observer::default(),
+            desk: Desk::default(),
         };
         world.introduce();
         world
@@ -160,15 +173,51 @@ impl World {
             self.b2b.handle_input(self.now, Input::GatewayDead { gateway, boot });
         }
         for (slot, key, bytes) in records {
-            let value = testkit::codec::decode(&bytes).unwrap();
+            let (admission, value): (Admission, Value) = testkit::codec::decode(&bytes).unwrap();
+            let value = value.with_admission(admission);
             self.b2b.restore(self.now, slot, &key, Some(value));
             self.drain();
         }
+        // What waited is asked anew with the next copy of its INVITE, and what was counted and
+        // stored nowhere is found by an audit.
+        self.desk.asks.clear();
+        let audited = self.b2b.charges().map(|(call, _)| call);
+        self.desk.counted = audited.collect();
+    }
+
+    /// Starts anew with somebody who decides about each call.
+    pub(crate) fn count_calls(&mut self) {
+        self.config.admits = true;
+        self.restart(Vec::new());
+    }
+
+    /// Decides about the call that has waited longest.
+    pub(crate) fn decide(&mut self, refused: Option<Refused>) {
+        let (call, _) = self.desk.asks.remove(0);
+        let answer = self.decision(call, refused);
+        self.input(answer);
+    }
+
+    fn decision(&mut self, call: CallId, refused: Option<Refused>) -> Input {
+        if let Some(refused) = refused {
+            return Input::NotAdmitted { call, refused };
+        }
+        assert!(self.desk.counted.insert(call), "{call} is counted twice");
+        Input::Admitted { call, charge: charge() }
+    }
+
+    fn release(&mut self, call: CallId) {
+        let asked = self.desk.asks.iter().position(|(asked, _)| *asked == call);
+        let known = asked.map(|index| self.desk.asks.remove(index)).is_some()
+            || self.desk.counted.remove(&call);
+        assert!(known || self.observer.lenient, "{call} is released and was not counted");
+        self.desk.released.push(call);
     }
 
     fn encoded(&mut self, key: &Key) -> Option<Bytes> {
         let value = self.b2b.stored(key)?;
-        let bytes = testkit::codec::encode(&value);
+        let admission = value.admission().cloned().unwrap_or_default();
+        let bytes = testkit::codec::encode(&(admission, &value));
         if let Value::Call(record) = &value {
             let bound = record.len_bound();
             assert!(bytes.len() <= bound && bound <= 2 * bytes.len() + 2000, "{bound}");
@@ -298,6 +347,14 @@ impl World {
                     }
                 }
                 Output::PassOn(sip) => panic!("all slots are ours: {sip:?}"),
+                Output::Admit { call, ask } if self.desk.waits => {
+                    self.desk.asks.push((call, *ask));
+                }
+                Output::Admit { call, ask: _ } => {
+                    let answer = self.decision(call, None);
+                    self.b2b.handle_input(self.now, answer);
+                }
+                Output::Released { call } => self.release(call),
                 Output::Place { call, wanted } => {
                     let answer = self.place(call, wanted);
                     self.b2b.handle_input(self.now, answer);
@@ -407,6 +464,16 @@ impl World {
         }
         let again = if is_new { "" } else { " again" };
         self.log.push(format!("  {name} < {}{again}", summary(&text)));
+    }
+}
+
+pub(crate) fn charge() -> Charge {
+    Charge {
+        profile: Bytes::from_static(b"menu"),
+        tenant: Bytes::from_static(b"acme"),
+        outbound: false,
+        level: 1,
+        exempt: false,
     }
 }
 

@@ -12,7 +12,7 @@ use rm::frames::Frame as _;
 /// How this version marks a record.
 const PRESENT: [u8; 2] = 0x0210_u16.to_be_bytes();
 /// How the next one does; it reads both.
-const NEXT: [u8; 2] = 0x0211_u16.to_be_bytes();
+const NEXT: [u8; 2] = 0x02f0_u16.to_be_bytes();
 /// A frame that this version does not know.
 const NEWS: u16 = 0x02ff;
 

@@ -1,0 +1,184 @@
+//! New calls that wait for somebody's decision whether they may be.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+use failover::{Admission, CallId, Charge, Slot};
+use sip_core::transactions::ServerKey;
+use sip_core::{Message, Name, Uri, Writer};
+
+use super::B2b;
+use crate::admission::{self, Goes, Refused, Waiting};
+use crate::call::{Call, acceptable};
+use crate::core::Way;
+use crate::io::Output;
+use crate::{message, routing};
+
+/// The INVITEs that wait. Nothing of them is kept elsewhere: nobody answered them, so their callers
+/// repeat them.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: BTreeMap<CallId, Waiting>,
+    keys: BTreeMap<ServerKey, CallId>,
+    /// Until when each waits, in order; some wait no more.
+    until: VecDeque<(Instant, CallId)>,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn insert(&mut self, until: Instant, waiting: Waiting) {
+        self.keys.insert(waiting.key, waiting.call);
+        self.until.push_back((until, waiting.call));
+        self.waiting.insert(waiting.call, waiting);
+    }
+
+    fn take(&mut self, call: CallId) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&call)?;
+        self.keys.remove(&waiting.key);
+        while self.until.front().is_some_and(|(_, call)| !self.waiting.contains_key(call)) {
+            self.until.pop_front();
+        }
+        Some(waiting)
+    }
+
+    fn due(&self, now: Instant) -> Option<CallId> {
+        self.until.front().filter(|(at, _)| *at <= now).map(|(_, call)| *call)
+    }
+
+    /// Returns when the first has waited for too long.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.until.front().map(|(at, _)| *at)
+    }
+}
+
+impl B2b {
+    /// Asks whether a call may be.
+    pub(super) fn ask(&mut self, key: ServerKey, way: Way, invite: &Message, uri: &Uri<'_>) {
+        if let Err(status) = acceptable(&self.core, &way.0, invite) {
+            return self.core.answer(key, invite, status);
+        }
+        let targets = routing::targets(&self.core, &self.registrar, uri, way.0);
+        let goes = match targets.first() {
+            None => Goes::Nowhere,
+            Some(target) if target.registered => Goes::Phone,
+            Some(_) => Goes::Trunk,
+        };
+        let registered = self.registrar.knows(&self.core, invite, &way.0);
+        let ask = admission::ask(invite, way, uri, registered, goes);
+        let call = CallId(self.core.names.random());
+        let tag = self.core.names.tag(way.1);
+        let waiting = Waiting { key, way, invite: invite.clone(), tag, call };
+        self.admissions.insert(self.core.now + self.core.config.admission, waiting);
+        self.core.outputs.push_back(Output::Admit { call, ask: Box::new(ask) });
+    }
+
+    /// Takes in that a call may be.
+    pub(super) fn admitted(&mut self, call: CallId, charge: Charge) {
+        let Some(waiting) = self.admissions.take(call) else {
+            if !self.calls.contains_key(&call) {
+                self.core.outputs.push_back(Output::Released { call });
+            }
+            return;
+        };
+        let admission = Admission { charge: Some(charge), shared: Bytes::new() };
+        self.begin_waiting(&waiting, admission, &[]);
+    }
+
+    /// Takes in that a call may not be, or not here.
+    pub(super) fn not_admitted(&mut self, call: CallId, refused: &Refused) {
+        let Some(waiting) = self.admissions.take(call) else { return };
+        if refused.elsewhere.is_empty() {
+            return self.refuse(&waiting, refused.status, &refused.reason);
+        }
+        let admission = Admission { charge: None, shared: refused.shared.value() };
+        self.begin_waiting(&waiting, admission, &refused.elsewhere);
+    }
+
+    /// Begins a call that waited. What refuses it now lets it count no more.
+    fn begin_waiting(&mut self, waiting: &Waiting, admission: Admission, elsewhere: &[SocketAddr]) {
+        let (call, way, invite) = (waiting.call, waiting.way, &waiting.invite);
+        self.core.slot = way.1;
+        let Some(Ok(uri)) = invite.request_uri().map(Uri::parse) else { return };
+        let targets = match elsewhere {
+            [] => routing::targets(&self.core, &self.registrar, &uri, way.0),
+            elsewhere => routing::trunks(&self.core, &uri, elsewhere, way.0),
+        };
+        let registered = self.registrar.knows(&self.core, invite, &way.0);
+        let is_charged = admission.charge.is_some();
+        let begun = Call::invited(
+            &mut self.core,
+            (call, admission),
+            waiting.key,
+            way,
+            invite,
+            registered,
+            targets,
+        );
+        match begun {
+            Ok(begun) => self.insert_call(begun),
+            Err(status) => {
+                if is_charged {
+                    self.core.outputs.push_back(Output::Released { call });
+                }
+                self.refuse(waiting, status, &Bytes::new());
+            }
+        }
+    }
+
+    /// Answers a CANCEL of a call that waits, and its INVITE; returns whether there was one.
+    pub(super) fn cancel_waiting(
+        &mut self,
+        key: ServerKey,
+        cancel: &Message,
+        invite: ServerKey,
+    ) -> bool {
+        let Some(call) = self.admissions.keys.get(&invite).copied() else { return false };
+        let Some(waiting) = self.admissions.take(call) else { return false };
+        let tag = Some(waiting.tag.as_bytes());
+        let answer = Writer::answer(cancel, 200, message::reason(200), tag);
+        self.core.respond(key, &answer.finish());
+        self.core.outputs.push_back(Output::Released { call });
+        self.refuse(&waiting, 487, &Bytes::new());
+        true
+    }
+
+    /// Refuses the calls that waited for too long.
+    pub(super) fn end_waiting(&mut self, now: Instant) {
+        while let Some(waiting) =
+            self.admissions.due(now).and_then(|call| self.admissions.take(call))
+        {
+            self.core.outputs.push_back(Output::Released { call: waiting.call });
+            let reason =
+                Bytes::from_static(b"SIP;cause=480;text=\"nobody decided about the call\"");
+            self.refuse(&waiting, 480, &reason);
+        }
+    }
+
+    /// Forgets the calls of slots that are another's: its owner gets the next copy of each INVITE.
+    pub(super) fn drop_waiting(&mut self, slots: &[Slot]) {
+        let waiting = self.admissions.waiting.values();
+        let lost = waiting.filter(|waiting| slots.contains(&waiting.way.1));
+        for call in lost.map(|waiting| waiting.call).collect::<Vec<_>>() {
+            self.admissions.take(call);
+            self.core.outputs.push_back(Output::Released { call });
+        }
+    }
+
+    fn refuse(&mut self, waiting: &Waiting, status: u16, reason: &Bytes) {
+        self.core.counters.not_admitted += 1;
+        let (invite, tag) = (&waiting.invite, Some(waiting.tag.as_bytes()));
+        let mut answer = Writer::answer(invite, status, message::reason(status), tag);
+        if !reason.is_empty() {
+            answer = answer.header(Name::REASON, reason);
+        }
+        if status == 503 {
+            answer = answer.number(Name::RETRY_AFTER, self.core.random_seconds());
+        }
+        self.core.respond(waiting.key, &answer.finish());
+    }
+}
