@@ -10,6 +10,7 @@ mod logging;
 mod metrics;
 mod mmsg;
 mod node;
+pub mod notes;
 pub mod numbers;
 mod patience;
 mod program;
