@@ -56,6 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         },
         http: None,
         token: None,
+        api: false,
         numbers: None,
         realtime: false,
     };
@@ -138,6 +139,7 @@ impl Node for Dealer {
             | Input::Refused { .. }
             | Input::LinkUp { .. }
             | Input::Congested { .. }
+            | Input::Request { .. }
             | Input::Woken
             | Input::Reload => {}
         }

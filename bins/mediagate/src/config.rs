@@ -96,6 +96,7 @@ impl Config {
             },
             http: self.http,
             token: self.token.clone(),
+            api: false,
             numbers: None,
             realtime: self.realtime,
         }

@@ -187,7 +187,7 @@ impl Node for Mediagate {
                 }
             }
             // A worker has something to say; nothing of the configuration can change.
-            Input::Woken | Input::Congested { .. } | Input::Reload => {}
+            Input::Woken | Input::Request { .. } | Input::Congested { .. } | Input::Reload => {}
         }
         self.settle(now);
     }

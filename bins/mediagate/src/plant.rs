@@ -121,6 +121,7 @@ impl Inline {
             | Input::LinkDown { .. }
             | Input::Frame { .. }
             | Input::Congested { .. }
+            | Input::Request { .. }
             | Input::Woken
             | Input::Drain
             | Input::Reload => {}

@@ -168,6 +168,7 @@ impl Config {
             },
             http: self.http,
             token: self.token.clone(),
+            api: true,
             numbers: self.store.as_ref().map(|folder| folder.join("numbers")),
             realtime: self.realtime,
         }

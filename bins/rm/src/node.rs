@@ -23,6 +23,7 @@ use crate::kept::Kept;
 use crate::mediagates::Mediagates;
 use crate::pulses::Pulses;
 
+mod api;
 mod inbox;
 mod links;
 mod reign;
@@ -188,6 +189,7 @@ impl Node for Rm {
                     gate.handle_input(now, gate::Input::Congested(NodeId(peer.0), on));
                 }
             }
+            Input::Request { id, request } => self.asked(id, &request),
             Input::Congested { .. } | Input::Woken => {}
             Input::Drain => self.drain_calls(now),
             Input::Reload => warn!("nothing of this configuration can change while it runs"),

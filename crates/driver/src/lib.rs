@@ -24,7 +24,10 @@ mod sys;
 pub use link::{Dial, LinksConfig, LinksError};
 pub use logging::{LogConfig, logging};
 pub use metrics::Metrics;
-pub use node::{BindError, Class, Input, Node, NodeId, Output, SocketId, Start, StopReason};
+pub use node::{
+    BindError, Class, Input, Node, NodeId, Output, Reply, Request, SocketId, Start, StopReason,
+    Verb,
+};
 pub use program::Program;
 pub use run::{RunConfig, RunError, run};
 pub use sys::realtime;

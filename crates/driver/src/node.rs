@@ -134,6 +134,14 @@ pub enum Input {
         /// Whether it is congested now.
         on: bool,
     },
+    /// Somebody asks over HTTP, and knows the token if it wants to change anything. Only with
+    /// [`RunConfig::api`](crate::RunConfig::api). Answered by [`Output::Reply`], at once or soon.
+    Request {
+        /// The number to answer with.
+        id: u64,
+        /// What is asked.
+        request: Request,
+    },
     /// [`Start::waker`] was used, once or several times.
     Woken,
     /// The operator wants the process to end once its work has.
@@ -141,6 +149,39 @@ pub enum Input {
     Drain,
     /// The operator changed the configuration file.
     Reload,
+}
+
+/// What somebody asks over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is to be done.
+    pub verb: Verb,
+    /// The path below `/api/v1/`, without a slash in front.
+    pub path: String,
+    /// What stands behind the question mark; empty without one.
+    pub query: String,
+    /// The body, at most 16 MiB.
+    pub body: Bytes,
+}
+
+/// The methods of HTTP that a node is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Reads.
+    Get,
+    /// Puts the body in the place of what is there.
+    Put,
+    /// Does something.
+    Post,
+}
+
+/// What is answered over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// JSON when the status is 200, else lines of plain text.
+    pub body: String,
 }
 
 /// Why a socket could not be opened.
@@ -203,6 +244,13 @@ pub enum Output {
         kind: u16,
         /// The payload, at most [`PAYLOAD_MAX`](crate::frame::PAYLOAD_MAX) bytes.
         payload: Bytes,
+    },
+    /// Answer an [`Input::Request`]. One that nobody waits for any more is dropped.
+    Reply {
+        /// Its number.
+        id: u64,
+        /// The answer.
+        reply: Reply,
     },
     /// End the process once everything said before is sent.
     Stop(StopReason),

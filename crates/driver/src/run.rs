@@ -51,6 +51,8 @@ pub struct RunConfig {
     pub http: Option<SocketAddr>,
     /// What who gives orders over HTTP must know; `None` lets nobody.
     pub token: Option<Token>,
+    /// Whether the node itself answers what is asked below `/api/v1/`.
+    pub api: bool,
     /// The file of the numbers that rise from life to life ([`Numbers`]); without one they come from the
     /// clock, which must then not be set back.
     pub numbers: Option<PathBuf>,
@@ -160,7 +162,8 @@ impl<N: Node> Loop<N> {
         let board = match config.http {
             None => None,
             Some(addr) => {
-                let served = http::serve(addr, config.token.clone(), bell.clone().into());
+                let served =
+                    http::serve(addr, config.token.clone(), config.api, bell.clone().into());
                 Some(served.map_err(|source| RunError::Http { addr, source })?)
             }
         };
@@ -246,6 +249,9 @@ impl<N: Node> Loop<N> {
                     self.draining = true;
                     self.inputs.push(Input::Drain);
                 }
+                let asked = self.board.as_ref().map(|board| board.take_requests());
+                let asked = asked.into_iter().flatten();
+                self.inputs.extend(asked.map(|(id, request)| Input::Request { id, request }));
                 self.inputs.push(Input::Woken);
             }
             LISTENER_TOKEN => self.links.accept(clock()),
@@ -356,6 +362,11 @@ impl<N: Node> Loop<N> {
                     });
                 }
                 Output::Unbind { socket } => self.sockets.unbind(socket, &mut self.inputs),
+                Output::Reply { id, reply } => {
+                    if let Some(board) = &self.board {
+                        board.reply(id, reply);
+                    }
+                }
                 Output::Stop(reason) => {
                     if self.stopping.is_none() {
                         info!(?reason, "stopping");

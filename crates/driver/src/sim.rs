@@ -50,7 +50,9 @@ pub use self::net::Path;
 use self::net::Route;
 use self::random::Random;
 use self::trace::Trace;
-use crate::node::{Class, Input, Node, NodeId, Output, SocketId, Start, StopReason};
+use crate::node::{
+    Class, Input, Node, NodeId, Output, Reply, Request, SocketId, Start, StopReason,
+};
 
 mod calendar;
 mod fault;
@@ -129,6 +131,8 @@ struct Slot<N> {
     port_next: u16,
     bell: Arc<Bell>,
     stopped: Option<StopReason>,
+    /// What it answered over HTTP, by the number of the request.
+    replies: BTreeMap<u64, Reply>,
 }
 
 struct Binding {
@@ -209,6 +213,7 @@ impl<N: Node> Sim<N> {
             port_next: 0,
             bell: Arc::default(),
             stopped: None,
+            replies: BTreeMap::new(),
         });
         self.timers.push(u64::MAX);
         self.add_routes(node);
@@ -243,6 +248,19 @@ impl<N: Node> Sim<N> {
         let node = self.place(id);
         let boot = self.nodes[node].boot;
         self.dispatch(Event::Tell { node, boot, input }, &mut |_, _| false);
+    }
+
+    /// Asks a running node something over HTTP; returns the answer if it came at once. A later one
+    /// is taken with [`Sim::take_reply`] and the same `id`.
+    pub fn ask(&mut self, node: NodeId, id: u64, request: Request) -> Option<Reply> {
+        self.tell(node, Input::Request { id, request });
+        self.take_reply(node, id)
+    }
+
+    /// Returns what a node answered over HTTP.
+    pub fn take_reply(&mut self, node: NodeId, id: u64) -> Option<Reply> {
+        let place = self.place(node);
+        self.nodes[place].replies.remove(&id)
     }
 
     /// Lets a test change a running node, and takes in its outputs.
@@ -400,6 +418,7 @@ impl<N: Node> Sim<N> {
             Output::Frame { peer, class, kind, payload } => {
                 self.frame(node, peer, class, kind, payload);
             }
+            Output::Reply { id, reply } => drop(self.nodes[node].replies.insert(id, reply)),
             Output::Stop(reason) => {
                 self.end(node);
                 self.nodes[node].stopped = Some(reason);

@@ -361,6 +361,7 @@ impl Node for Fleet {
             | Input::LinkDown { .. }
             | Input::Frame { .. }
             | Input::Congested { .. }
+            | Input::Request { .. }
             | Input::Woken
             | Input::Drain
             | Input::Reload => {}

@@ -240,7 +240,7 @@ impl Room {
                 Output::Unbind { socket } => {
                     self.sockets.remove(&socket);
                 }
-                Output::Frame { .. } | Output::Stop(_) => {}
+                Output::Frame { .. } | Output::Reply { .. } | Output::Stop(_) => {}
             }
         }
     }

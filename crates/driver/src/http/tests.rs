@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::task::Wake;
 
 use super::*;
+use crate::node::Verb;
 
 #[test]
 fn who_knows_the_token_lets_the_node_drain_and_wakes_it() {
@@ -40,6 +41,59 @@ fn who_does_not_know_the_token_changes_nothing() {
         assert!(answer.contains("\r\nwww-authenticate: Bearer"), "{header}: {answer}");
     }
     assert!(!run.board.take_drain());
+}
+
+#[test]
+fn what_the_node_is_asked_it_answers_and_only_who_knows_the_token_changes_anything() {
+    let run = Run::with_api(Some("correct-horse-battery"), true);
+    let board = run.board.clone();
+    let node = std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            for (id, request) in board.take_requests() {
+                let body = format!("{{\"n\":{}}}", seen.len());
+                seen.push(request);
+                board.reply(id, Reply { status: 200, body });
+            }
+            std::thread::yield_now();
+        }
+        seen
+    });
+    let answer = run.ask("PUT /api/v1/cluster/document", "");
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    let answer = run.ask("GET /api/v1/tenants?after=acme", "");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n{\"n\":0}"), "{answer}");
+    let with_token = "Authorization: Bearer correct-horse-battery\r\n";
+    let answer = run.ask("PUT /api/v1/cluster/document", with_token);
+    assert!(answer.contains("application/json"), "{answer}");
+
+    let [get, put] = &node.join().unwrap()[..] else { panic!() };
+    assert_eq!((get.verb, &*get.path, &*get.query), (Verb::Get, "tenants", "after=acme"));
+    assert_eq!((put.verb, &*put.path, &*put.query), (Verb::Put, "cluster/document", ""));
+    assert_eq!(run.bell.0.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_node_that_answers_nobody_is_asked_by_few_and_remembers_nobody() {
+    let run = Run::with_api(None, true);
+    let open = || {
+        let mut stream = TcpStream::connect(run.addr).unwrap();
+        stream.write_all(b"GET /api/v1/cluster HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream
+    };
+    let waiting: Vec<TcpStream> = (0..16).map(|_| open()).collect();
+    while run.bell.0.load(Ordering::Relaxed) < 16 {
+        std::thread::yield_now();
+    }
+    let answer = run.ask("GET /api/v1/cluster", "");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert_eq!(run.board.take_requests().len(), 16);
+    drop(waiting);
+    // Whoever has left makes room.
+    while run.board.desk.len() != 0 {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -113,11 +167,15 @@ struct Run {
 
 impl Run {
     fn new(word: Option<&str>) -> Self {
+        Self::with_api(word, false)
+    }
+
+    fn with_api(word: Option<&str>, api: bool) -> Self {
         let bell = Arc::new(Bell::default());
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let visit_max = Duration::from_secs(60);
         let (board, addr) =
-            serve_visits(local, visit_max, word.map(token), bell.clone().into()).unwrap();
+            serve_visits(local, visit_max, word.map(token), api, bell.clone().into()).unwrap();
         Self { board, addr, bell }
     }
 

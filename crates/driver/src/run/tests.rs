@@ -309,6 +309,7 @@ fn config(node: u16) -> RunConfig {
         },
         http: None,
         token: None,
+        api: false,
         numbers: None,
         realtime: false,
     }

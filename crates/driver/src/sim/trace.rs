@@ -58,6 +58,12 @@ impl Trace {
                 self.add(u64::from(peer.0) << 32 | u64::from(*on) << 8 | *class as u64);
             }
             Input::Woken => self.add(9),
+            Input::Request { id, request } => {
+                self.add(12);
+                self.add(*id);
+                self.bytes(request.path.as_bytes());
+                self.bytes(&request.body);
+            }
             Input::Drain => self.add(10),
             Input::Reload => self.add(11),
         }

@@ -59,6 +59,7 @@ fn config(http: Option<SocketAddr>) -> RunConfig {
         links,
         http,
         token: None,
+        api: false,
         numbers: None,
         realtime: false,
     }

@@ -118,7 +118,10 @@ impl Run {
                         self.flying.insert((at, self.sent), (self.addresses[&socket], to, bytes));
                     }
                 }
-                Output::Unbind { .. } | Output::Frame { .. } | Output::Stop(_) => unreachable!(),
+                Output::Unbind { .. }
+                | Output::Frame { .. }
+                | Output::Reply { .. }
+                | Output::Stop(_) => unreachable!(),
             }
         }
     }

@@ -24,7 +24,8 @@ fn visit(door: SocketAddr, words: &[u8]) -> TcpStream {
 
 #[test]
 fn visitors_who_never_finish_take_few_files_and_go_in_time() {
-    let (board, door) = serve_visits(local(), Duration::from_millis(500), None, noop()).unwrap();
+    let (board, door) =
+        serve_visits(local(), Duration::from_millis(500), None, false, noop()).unwrap();
     board.post(clock(), Metrics::default(), None);
 
     let slow: Vec<_> =
@@ -39,7 +40,8 @@ fn visitors_who_never_finish_take_few_files_and_go_in_time() {
 
 #[test]
 fn health_is_refused_with_the_reason_until_the_node_is_ready() {
-    let (board, door) = serve_visits(local(), Duration::from_secs(10), None, noop()).unwrap();
+    let (board, door) =
+        serve_visits(local(), Duration::from_secs(10), None, false, noop()).unwrap();
     let health = || {
         let mut stream = visit(door, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
         let mut answer = String::new();
