@@ -4,6 +4,7 @@
 //! nothing that was lost, late or suppressed is lost for good.
 
 mod timer;
+mod turn;
 mod vote;
 
 use std::cmp::Reverse;
@@ -13,11 +14,12 @@ use std::time::Instant;
 #[cfg(test)]
 pub(crate) use timer::Timer;
 use timer::{Budget, Wait};
+use turn::Turn;
 
 use crate::links::Links;
 use crate::message::{Answer, Election, LinkState, Nack, Victory};
 use crate::rules::{Rule, Rules};
-use crate::{Epoch, Life, Mandate, NodeId, Stored, Timing};
+use crate::{Epoch, Life, Mandate, NodeId, Segment, Stored, Timing};
 
 /// One node's part in the election. It knows what others say of themselves, and no clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +36,9 @@ pub(crate) struct Bully {
     heard: BTreeSet<NodeId>,
     suspect: bool,
     away: Wait,
+    turn: Turn,
+    /// The segments that get a share while this node leads.
+    shares: Option<BTreeSet<Segment>>,
     budget: Budget,
     /// The highest term that others told beside their link states.
     term_seen: u64,
@@ -111,6 +116,8 @@ impl Bully {
             heard: BTreeSet::new(),
             suspect: false,
             away: Wait::Idle,
+            turn: Turn::default(),
+            shares: None,
             budget: Budget::default(),
             term_seen: 0,
             nonce: 0,
@@ -148,6 +155,14 @@ impl Bully {
     pub(crate) fn outlive(&mut self, now: Instant, incarnation: u64) {
         self.life.incarnation = incarnation.saturating_add(1);
         self.evaluate(now);
+    }
+
+    /// Tells the others which segments get a share.
+    pub(crate) fn set_shares(&mut self, shares: &BTreeSet<Segment>) {
+        if self.shares.as_ref() != Some(shares) {
+            self.shares = Some(shares.clone());
+            self.say();
+        }
     }
 
     /// Says whether this node's own clock jumped: then it judges nobody.
@@ -228,6 +243,7 @@ impl Bully {
             Some(low) => self.evaluate_high(now, low),
             None => {}
         }
+        self.take_turn(now);
         self.say();
     }
 
@@ -440,6 +456,8 @@ impl Bully {
             electable: self.is_electable(),
             promised: self.promised,
             leads: self.mandate.clone().filter(|_| self.leads()),
+            shares: self.shares.clone().filter(|_| self.leads()),
+            turn: self.turn.own(),
             ..LinkState::empty(self.id, self.life)
         };
         self.said |= self.links.say(own);

@@ -12,7 +12,7 @@ use crate::rival::Rivals;
 use crate::routes::Routes;
 use crate::rules::{Rule, Rules};
 use crate::sites::{Cold, Sites};
-use crate::{Epoch, Mandate, NodeId, Segment, Stored, Timing, segments};
+use crate::{Epoch, Mandate, NodeId, Segment, Speaker, Stored, Timing, segments};
 
 /// Finds out who coordinates the island that this node is in, and says so once it is safe to.
 #[derive(Clone, Debug)]
@@ -40,13 +40,14 @@ pub struct Elector {
     kept: u64,
     /// Whether a heartbeat waits for the disk.
     beat_waits: bool,
-    /// The segments that get a share of what this node coordinates.
+    /// The segments that get a share of what this node coordinates or follows.
     shares: BTreeSet<Segment>,
     /// The epoch that `shares` belongs to.
     divided: Option<Epoch>,
     /// What the owner was last told.
     told: Option<(Epoch, BTreeSet<Segment>)>,
     present: BTreeSet<NodeId>,
+    speakers: BTreeMap<Segment, Speaker>,
     duplicate: Option<u128>,
     withdrawn: bool,
     sends: VecDeque<(NodeId, Frame)>,
@@ -92,8 +93,9 @@ pub enum Input {
         /// Whether it serves.
         serving: bool,
     },
-    /// The coordinator that is followed has said which segments get a share.
-    Shares(BTreeSet<Segment>),
+    /// The partner of this node can do nothing any more, which whoever fences it has made sure of:
+    /// this node speaks for the segment, sooner than the silence would tell.
+    Fenced,
 }
 
 /// What the machine asks of its owner, in order.
@@ -122,10 +124,18 @@ pub enum Output {
         /// The members' segments that get a share: all hot ones, and cold ones that are needed.
         shares: BTreeSet<Segment>,
     },
-    /// Another node coordinates.
-    Follow(Mandate),
+    /// Another node coordinates. Comes again, with the same epoch, when other segments get shares.
+    Follow {
+        /// The epoch and its members.
+        mandate: Mandate,
+        /// The segments that get a share, as far as that has been told here.
+        shares: BTreeSet<Segment>,
+    },
     /// The electable nodes of this node's island are now these.
     Present(BTreeSet<NodeId>),
+    /// These now speak for the segments of this node's island. Of two nodes of a segment the one that
+    /// spoke goes on; one that returns never takes the part of its living partner.
+    Speakers(BTreeMap<Segment, Speaker>),
     /// Another living process has this node's id. One of them must be stopped.
     Duplicate {
         /// The other process.
@@ -177,6 +187,7 @@ impl Elector {
             divided: None,
             told: None,
             present: BTreeSet::new(),
+            speakers: BTreeMap::new(),
             duplicate: None,
             withdrawn: false,
             sends: VecDeque::new(),
@@ -209,11 +220,7 @@ impl Elector {
                 }
             }
             Input::Serving { segment, serving } => self.sites.set_serving(segment, serving),
-            Input::Shares(shares) => {
-                if !self.coordinates() {
-                    self.sites.adopt(&shares);
-                }
-            }
+            Input::Fenced => self.bully.take_over(now),
         }
         self.finish(now);
     }
@@ -294,12 +301,22 @@ impl Elector {
         &self.up
     }
 
+    /// Returns the neighbour over which to send to a node of this island; `None` to any other.
+    pub fn next_hop(&self, to: NodeId) -> Option<NodeId> {
+        self.bully.links().next_hop(to)
+    }
+
     /// Tells the owner what has changed for it, one thing at a time.
     fn poll_role(&mut self) -> Option<Output> {
         let present = self.bully.links().electable();
         if present != self.present {
             self.present.clone_from(&present);
             return Some(Output::Present(present));
+        }
+        let speakers = self.bully.speakers();
+        if speakers != self.speakers {
+            self.speakers.clone_from(&speakers);
+            return Some(Output::Speakers(speakers));
         }
         let mandate = self.bully.mandate()?;
         let role = (mandate.epoch, self.shares.clone());
@@ -312,7 +329,7 @@ impl Elector {
         Some(if self.coordinates() {
             Output::Lead { mandate, shares }
         } else {
-            Output::Follow(mandate)
+            Output::Follow { mandate, shares }
         })
     }
 

@@ -1,7 +1,7 @@
 //! Names of segments, nodes and their lives, and the epochs that order what coordinators say.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,15 @@ pub struct Mandate {
     pub members: BTreeSet<NodeId>,
 }
 
+/// Who counts the calls of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Speaker {
+    /// The node.
+    pub node: NodeId,
+    /// Rises each time that another node of the segment, or another life of this one, begins to speak.
+    pub turn: u64,
+}
+
 /// What a node must find again after a restart. Nothing that shows one of these values leaves the
 /// node before they are on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,23 +93,6 @@ impl Mandate {
 /// Returns the segments of `nodes`.
 pub fn segments(nodes: &BTreeSet<NodeId>) -> BTreeSet<Segment> {
     nodes.iter().map(|node| node.segment).collect()
-}
-
-/// Returns who speaks for each segment that has a node `present`: whoever spoke before, else the
-/// lowest. A returning node so never takes the part of its living partner.
-pub fn speakers(
-    present: &BTreeSet<NodeId>,
-    before: &BTreeMap<Segment, NodeId>,
-) -> BTreeMap<Segment, NodeId> {
-    let mut speakers = BTreeMap::new();
-    for &node in present {
-        let spoke = before.get(&node.segment) == Some(&node);
-        let speaker = speakers.entry(node.segment).or_insert(node);
-        if spoke {
-            *speaker = node;
-        }
-    }
-    speakers
 }
 
 impl PartialOrd for Epoch {
@@ -159,16 +151,5 @@ mod tests {
 
         assert!(ascending.is_sorted_by(|a, b| a < b));
         assert!(None < Some(ascending[0]), "no promise is below every promise");
-    }
-
-    #[test]
-    fn a_returning_partner_does_not_take_the_word() {
-        let (first, second, other) = (node(1, 1), node(1, 2), node(2, 1));
-
-        let alone = speakers(&[second, other].into(), &BTreeMap::new());
-        assert_eq!(alone, [(Segment(1), second), (Segment(2), other)].into());
-        let both = speakers(&[first, second, other].into(), &alone);
-        assert_eq!(both, alone);
-        assert_eq!(speakers(&[first].into(), &both), [(Segment(1), first)].into());
     }
 }

@@ -14,7 +14,7 @@ mod sites;
 mod timing;
 
 pub use elector::{Config, Elector, Input, Output};
-pub use identity::{Epoch, Life, Mandate, NodeId, Segment, Stored, segments, speakers};
+pub use identity::{Epoch, Life, Mandate, NodeId, Segment, Speaker, Stored, segments};
 pub use message::Frame;
 pub use sites::Cold;
 pub use timing::{Timing, TimingError};

@@ -73,6 +73,7 @@ impl Links {
         let leads = state.leads.as_ref().map(|leads| leads.epoch);
         if leads < Some(mandate.epoch) {
             state.leads = Some(mandate.clone());
+            state.shares = None;
         }
     }
 
@@ -92,6 +93,28 @@ impl Links {
     /// Returns the nodes that are connected with this one by links that both ends list.
     pub(crate) fn component(&self) -> &BTreeSet<NodeId> {
         &self.component
+    }
+
+    /// Returns the neighbour of this node that is nearest to `to`, over links that both ends list.
+    pub(crate) fn next_hop(&self, to: NodeId) -> Option<NodeId> {
+        if !self.component.contains(&to) || to == self.own {
+            return None;
+        }
+        // From there back to here: the last step before this node is the first one of the way.
+        let mut reached = BTreeSet::from([to]);
+        let mut next = std::collections::VecDeque::from([to]);
+        while let Some(node) = next.pop_front() {
+            if self.own().neighbours.contains(&node) && self.lists(node, self.own) {
+                return Some(node);
+            }
+            let neighbours = self.states.get(&node).map(|state| &state.neighbours);
+            for &other in neighbours.into_iter().flatten() {
+                if other != self.own && self.lists(other, node) && reached.insert(other) {
+                    next.push_back(other);
+                }
+            }
+        }
+        None
     }
 
     /// Returns the nodes of the component that may win and be members.

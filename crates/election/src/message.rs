@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Epoch, Life, Mandate, NodeId};
+use crate::{Epoch, Life, Mandate, NodeId, Segment};
 
 /// Nodes that one frame may name, and that one node may know. Frames that name more are ignored.
 pub const NODES_MAX: usize = 256;
@@ -66,6 +66,10 @@ pub struct LinkState {
     pub promised: Option<Epoch>,
     /// The division that it leads, also while it campaigns for the next.
     pub leads: Option<Mandate>,
+    /// The segments that get a share of what it leads, once it has decided that.
+    pub shares: Option<BTreeSet<Segment>>,
+    /// Set while it speaks for its segment: whoever of a segment has the greatest number does.
+    pub turn: Option<u64>,
 }
 
 /// A message to one node, told on by those between when there is no link.
@@ -154,12 +158,16 @@ impl LinkState {
             electable: false,
             promised: None,
             leads: None,
+            shares: None,
+            turn: None,
         }
     }
 
     fn is_sound(&self) -> bool {
         let leads = self.leads.as_ref();
         self.neighbours.len() <= NODES_MAX
+            && self.shares.as_ref().is_none_or(|shares| shares.len() <= NODES_MAX)
+            && self.turn.is_none_or(|turn| turn <= TERM_MAX)
             && self.promised.is_none_or(Epoch::is_sound)
             && leads.is_none_or(|leads| leads.is_sound() && leads.epoch.coordinator == self.origin)
     }

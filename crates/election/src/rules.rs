@@ -26,6 +26,9 @@ pub(crate) enum Rule {
     Away,
     /// Terms rise with declared epochs only. Without it attempts inflate them.
     TermPerVictory,
+    /// Who speaks for a segment goes on speaking. Without it the return of a node of a pair changes who
+    /// counts its calls.
+    Turn,
     /// The promise is on disk. Without it a restarted node obeys an epoch it had refused.
     StoredPromise,
 }

@@ -17,6 +17,8 @@ pub(crate) enum Timer {
     Stability,
     /// The nodes that are heard and do not hear.
     Away,
+    /// The partner that is heard and does not hear.
+    Turn,
     /// The right to further campaigns.
     Budget,
 }
@@ -54,6 +56,7 @@ impl Bully {
             (patience.at(), Timer::Patience),
             (stability, Timer::Stability),
             (self.away.at(), Timer::Away),
+            (self.turn.wait().at(), Timer::Turn),
             (self.budget.refill_at, Timer::Budget),
         ];
         timers.into_iter().filter_map(|(at, timer)| Some((at?, timer)))
@@ -85,6 +88,7 @@ impl Bully {
                 }
             }
             (Timer::Away, _) => self.away = Wait::Over,
+            (Timer::Turn, _) => self.turn.end_wait(),
             (Timer::Budget, _) => self.budget = Budget::default(),
             (Timer::Boot | Timer::Answers | Timer::Patience | Timer::Stability, _) => {}
         }
@@ -93,7 +97,7 @@ impl Bully {
 }
 
 impl Wait {
-    fn at(self) -> Option<Instant> {
+    pub(super) fn at(self) -> Option<Instant> {
         match self {
             Self::Until(at) => Some(at),
             Self::Idle | Self::Over => None,

@@ -1,6 +1,5 @@
 //! How frames are heard, told on and sent.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::Elector;
@@ -153,6 +152,7 @@ impl Elector {
             self.serial += 1;
             self.asking = true;
         }
+        self.divide(now);
         while let Some((to, message)) = self.bully.poll_message() {
             let envelope = self.routes.envelope(self.id, self.bully.life(), to);
             let frame = address(envelope, message);
@@ -168,22 +168,27 @@ impl Elector {
             let targets: Vec<NodeId> = self.up.union(&self.heard).copied().collect();
             self.tell_on(self.id, &targets);
         }
-        self.divide(now);
         self.next_silence = self.detector.next_silence(now);
     }
 
-    /// Decides which segments get a share of what this node coordinates.
+    /// Decides which segments get a share of what this node coordinates, or hears it.
     fn divide(&mut self, now: Instant) {
-        let mandate = self.bully.mandate().filter(|mandate| mandate.epoch.coordinator == self.id);
-        let epoch = mandate.map(|mandate| mandate.epoch);
-        if epoch != self.divided {
-            self.divided = epoch;
+        let Some(mandate) = self.bully.mandate() else { return };
+        let (epoch, segments) = (mandate.epoch, mandate.segments());
+        if self.divided != Some(epoch) {
+            self.divided = Some(epoch);
             self.sites.begin();
         }
-        self.shares = match mandate {
-            Some(mandate) => self.sites.decide(now, &mandate.segments()),
-            None => BTreeSet::new(),
-        };
+        if self.coordinates() {
+            self.shares = self.sites.decide(now, &segments);
+            self.bully.set_shares(&self.shares);
+        } else if let Some(lead) = self.bully.links().get(epoch.coordinator)
+            && lead.leads.as_ref().is_some_and(|leads| leads.epoch == epoch)
+            && let Some(shares) = &lead.shares
+        {
+            self.shares.clone_from(shares);
+            self.sites.adopt(shares);
+        }
     }
 
     fn send_database(&mut self, to: NodeId) {

@@ -40,7 +40,8 @@ fn a_victory_is_followed_once_the_promise_is_on_disk() {
     run.input(Input::Persisted(serial));
     let members = [node(1, 1), node(2, 1)].into();
     let mandate = Mandate { epoch: epoch(7, node(1, 1)), members };
-    assert!(run.drain().contains(&Output::Follow(mandate)));
+    let follow = Output::Follow { mandate, shares: BTreeSet::new() };
+    assert!(run.drain().contains(&follow));
 }
 
 #[test]
@@ -237,7 +238,7 @@ proptest! {
             run.advance(step.wait);
             run.play(step.act);
             for output in run.keep() {
-                let (Output::Lead { mandate, .. } | Output::Follow(mandate)) = output else {
+                let (Output::Lead { mandate, .. } | Output::Follow { mandate, .. }) = output else {
                     continue;
                 };
                 let epoch = mandate.epoch;
@@ -292,9 +293,10 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (any_node(), state, proptest::option::of(mandate())).prop_map(
             |(from, (origin, life, version, neighbours, electable, promised), leads)| {
                 let leads = leads.filter(|leads| leads.epoch.coordinator == origin);
-                let state =
-                    LinkState { origin, life, version, neighbours, electable, promised, leads };
-                Act::State(from, state)
+                let turn = (version % 3 == 0).then_some(version);
+                let (said, empty) = (LinkState::empty(origin, life), leads);
+                let state = LinkState { version, neighbours, electable, promised, turn, ..said };
+                Act::State(from, LinkState { leads: empty, ..state })
             }
         ),
         1 => (any_node(), life(), 1..99_u64).prop_map(|(of, life, seq)| Act::Election(of, life, seq)),

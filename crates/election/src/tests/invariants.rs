@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::world::{Ms, Role, World};
+use crate::Segment;
 use crate::message::LinkStates;
 use crate::{Epoch, Frame, Life, Mandate, NodeId, Stored, segments};
 
@@ -146,6 +147,15 @@ fn unrest_in(world: &World, island: &[usize]) -> Option<String> {
     }
     if mandate.segments() != segments(&ids) {
         return Some(format!("{} leads {:?} of {ids:?}", lead.id, mandate.members));
+    }
+    let spoken: BTreeSet<Segment> = lead.speakers.keys().copied().collect();
+    if spoken != segments(&ids) || !lead.speakers.values().all(|it| ids.contains(&it.node)) {
+        return Some(format!("{:?} speak in {ids:?}", lead.speakers));
+    }
+    let other = island.iter().find(|at| world.processes[**at].speakers != lead.speakers);
+    if let Some(&other) = other {
+        let (one, two) = (&lead.speakers, &world.processes[other].speakers);
+        return Some(format!("{one:?} speak, {two:?} for {}", world.processes[other].id));
     }
     island.iter().find_map(|at| {
         let process = &world.processes[*at];

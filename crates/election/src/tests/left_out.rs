@@ -3,6 +3,7 @@
 use super::node;
 use super::seeds::live;
 use super::world::World;
+use crate::Segment;
 use crate::rules::{Rule, Rules};
 
 #[test]
@@ -82,6 +83,21 @@ fn without_the_incumbent_a_return_costs_an_epoch() {
 
     assert_eq!(epochs(Rules::default()), 2);
     assert_eq!(epochs(Rules::without(Rule::Incumbent)), 3);
+}
+
+#[test]
+fn without_turns_a_return_changes_who_counts() {
+    let turn = |rules| {
+        let mut world = started(3, &[(1, 1), (2, 1), (2, 2)], rules);
+        world.crash(1);
+        world.run_for(10_000);
+        world.start(1);
+        world.run_for(20_000);
+        world.processes[0].speakers[&Segment(2)].turn
+    };
+
+    assert_eq!(turn(Rules::default()), 2);
+    assert_eq!(turn(Rules::without(Rule::Turn)), 3);
 }
 
 #[test]

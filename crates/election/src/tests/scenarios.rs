@@ -4,7 +4,7 @@ use super::invariants::unrest;
 use super::node;
 use super::world::{Ms, Role, World};
 use crate::rules::Rules;
-use crate::{Epoch, NodeId, Segment};
+use crate::{Epoch, NodeId, Segment, Speaker};
 
 #[test]
 fn a_cold_start_elects_the_lowest_once() {
@@ -47,6 +47,51 @@ fn one_of_a_pair_comes_and_goes_without_an_epoch() {
     }
 
     assert_eq!(world.watchdog.epochs.len(), 1);
+}
+
+#[test]
+fn a_returning_node_leaves_the_word_with_its_partner() {
+    let mut world = at_rest(&[node(1, 1), node(2, 1), node(2, 2), node(3, 1)]);
+    let speaker = |world: &World| world.processes[3].speakers[&Segment(2)];
+    assert_eq!(speaker(&world), Speaker { node: node(2, 1), turn: 1 });
+
+    world.crash(1);
+    settle(&mut world, 3_300);
+    assert_eq!(speaker(&world), Speaker { node: node(2, 2), turn: 2 });
+    world.start(1);
+    world.run_for(30_000);
+
+    assert_eq!(speaker(&world), Speaker { node: node(2, 2), turn: 2 });
+    assert!(unrest(&world).is_none(), "{:?}", unrest(&world));
+}
+
+#[test]
+fn of_two_who_spoke_apart_the_one_that_took_over_goes_on() {
+    let mut world = at_rest(&[node(1, 1), node(2, 1), node(2, 2)]);
+
+    for other in [node(1, 1), node(2, 2)] {
+        world.cuts.insert((node(2, 1), other));
+        world.cuts.insert((other, node(2, 1)));
+    }
+    world.run_for(10_000);
+    assert_eq!(world.processes[1].speakers[&Segment(2)].node, node(2, 1));
+    assert_eq!(world.processes[2].speakers[&Segment(2)].node, node(2, 2));
+    world.cuts.clear();
+    settle(&mut world, 15_000);
+
+    assert_eq!(world.processes[1].speakers[&Segment(2)].node, node(2, 2));
+}
+
+#[test]
+fn who_fences_its_partner_speaks_at_once() {
+    let mut world = at_rest(&[node(1, 1), node(2, 1), node(2, 2)]);
+
+    world.fence(2);
+    world.run_for(100);
+
+    for process in &world.processes {
+        assert_eq!(process.speakers[&Segment(2)].node, node(2, 2), "{}", process.id);
+    }
 }
 
 #[test]

@@ -7,7 +7,9 @@ use super::invariants::Watchdog;
 use super::origin;
 use super::random::Random;
 use crate::rules::Rules;
-use crate::{Config, Elector, Frame, Input, Mandate, NodeId, Output, Stored, Timing};
+use crate::{
+    Config, Elector, Frame, Input, Mandate, NodeId, Output, Segment, Speaker, Stored, Timing,
+};
 
 /// Milliseconds since the start of the world.
 pub(super) type Ms = u64;
@@ -46,6 +48,7 @@ pub(super) struct Process {
     wake_at: Option<Ms>,
     /// What its owner was last told.
     pub(super) role: Option<Role>,
+    pub(super) speakers: BTreeMap<Segment, Speaker>,
     pub(super) withdrawn: bool,
 }
 
@@ -109,6 +112,7 @@ impl World {
         process.held.clear();
         process.wake_at = None;
         process.role = None;
+        process.speakers.clear();
         let now = self.origin + Duration::from_millis(self.now);
         let elector = Elector::with_rules(config, process.disk, instance, now, self.rules);
         process.elector = Some(elector);
@@ -125,6 +129,14 @@ impl World {
     pub(super) fn pause(&mut self, at: usize, span: Ms, clock_ran: bool) {
         self.processes[at].paused_at = Some(self.now);
         self.post(self.now + span, Event::Resume { process: at, clock_ran });
+    }
+
+    /// Tells a process that its partner can do nothing any more.
+    pub(super) fn fence(&mut self, at: usize) {
+        let now = self.origin + Duration::from_millis(self.now);
+        let elector = self.processes[at].elector.as_mut().unwrap();
+        elector.handle_input(now, Input::Fenced);
+        self.drain(at);
     }
 
     /// Lets the writes end that hang.
@@ -256,11 +268,12 @@ impl World {
                 self.watchdog.led(self.now, at, &mandate);
                 process.role = Some(Role::Lead(mandate));
             }
-            Output::Follow(mandate) => {
+            Output::Follow { mandate, .. } => {
                 self.watchdog.followed(at, &mandate);
                 process.role = Some(Role::Follow(mandate));
             }
             Output::Present(_) => {}
+            Output::Speakers(speakers) => process.speakers = speakers,
             Output::Duplicate { withdrawn, .. } => process.withdrawn |= withdrawn,
         }
     }
@@ -315,6 +328,7 @@ impl Process {
             life: 0,
             wake_at: None,
             role: None,
+            speakers: BTreeMap::new(),
             withdrawn: false,
         }
     }
