@@ -6,6 +6,7 @@
 mod coordinator;
 mod member;
 mod message;
+mod pair;
 mod timing;
 
 pub use coordinator::{Alarm, Coordinator, CoordinatorInput, CoordinatorOutput};
@@ -13,6 +14,10 @@ pub use member::{Member, MemberInput, MemberOutput, MemberState, Verdict};
 pub use message::{
     Ask, ColumnCell, Epoch, Grow, Held, Prepare, Promise, Recall, Report, Stamp, ToCoordinator,
     ToMember,
+};
+pub use pair::{
+    Denial, Denied, Granted, Pair, PairConfig, PairInput, PairMessage, PairOutput, Role, TOLD_MAX,
+    Told,
 };
 pub use timing::Timing;
 

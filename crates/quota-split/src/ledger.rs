@@ -47,7 +47,9 @@ pub struct Call {
 }
 
 /// Which way a call goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum Direction {
     /// It came in from a gateway.
     Inbound,
@@ -98,7 +100,7 @@ pub struct Refusal {
 }
 
 /// What stopped a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Full {
     /// Calls at a time.
     Counter(Counter),

@@ -63,6 +63,13 @@ pub enum CoordinatorOutput {
     },
     /// Every member has promised and the first grants are on their way.
     Opened(Stamp),
+    /// A member obeys this division, or has not answered for a while.
+    Serves {
+        /// The segment.
+        segment: SegmentId,
+        /// Whether it obeys.
+        serves: bool,
+    },
     /// A member has promised a higher epoch: tell the election.
     Outranked(Epoch),
     /// Tell an operator.

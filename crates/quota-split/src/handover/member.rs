@@ -233,13 +233,22 @@ impl Member {
         true
     }
 
-    /// Counts anew from the calls that live, as [`Ledger::audit`].
+    /// Counts anew from the calls that live, as [`Ledger::audit`]. What is found to be held beyond all
+    /// that the coordinator can know of costs a new round.
     ///
     /// # Panics
     ///
     /// Panics when a call's node comes from a larger tree.
     pub fn audit(&mut self, now: Instant, live: impl IntoIterator<Item = Call>) -> Vec<Drift> {
         let drifts = self.ledger.audit(live);
+        let beyond = |drift: &Drift| {
+            let share = self.ledger.view(drift.node, drift.counter).share;
+            share.is_some_and(|share| share.max(drift.was) < drift.is)
+        };
+        if let Some(followed) = self.followed.as_ref().filter(|_| drifts.iter().any(beyond)) {
+            let stamp = followed.stamp;
+            self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised: stamp });
+        }
         let places =
             drifts.iter().filter_map(|drift| self.document.place(drift.node, drift.counter));
         self.dirty.extend(places);
@@ -247,6 +256,11 @@ impl Member {
             self.report_at.get_or_insert(now + self.timing.report);
         }
         drifts
+    }
+
+    /// Returns the calls that wait for a borrowed unit.
+    pub fn held_calls(&self) -> impl Iterator<Item = CallId> {
+        self.borrower.calls()
     }
 
     /// Returns its counters, for views.

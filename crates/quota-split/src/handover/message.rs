@@ -189,3 +189,18 @@ pub struct Ask {
     /// Whether calls wait for it.
     pub urgent: bool,
 }
+
+impl ToMember {
+    /// Returns the division that it is about.
+    pub fn stamp(&self) -> Stamp {
+        match self {
+            Self::Prepare(Prepare { stamp, .. })
+            | Self::Grow(Grow { stamp, .. })
+            | Self::Recall(Recall { stamp, .. })
+            | Self::Exhausted { stamp, .. }
+            | Self::Heard { stamp, .. }
+            | Self::Lease { stamp }
+            | Self::Elsewhere { stamp, .. } => *stamp,
+        }
+    }
+}

@@ -177,7 +177,7 @@ impl Cluster {
                 CoordinatorOutput::Send { to, message } => self.fly(Packet::Down(to.0, message)),
                 CoordinatorOutput::Alarm(alarm) => self.alarms.push(alarm),
                 CoordinatorOutput::Outranked(epoch) => self.outranked.push(epoch),
-                CoordinatorOutput::Opened(_) => {}
+                CoordinatorOutput::Opened(_) | CoordinatorOutput::Serves { .. } => {}
             }
         }
     }

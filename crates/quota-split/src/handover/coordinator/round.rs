@@ -27,7 +27,12 @@ pub(super) struct Round {
     majority_at: Option<Instant>,
     lease_at: Option<Instant>,
     tick_at: Option<Instant>,
+    /// When those that have not promised by then count as not serving.
+    overdue_at: Option<Instant>,
 }
+
+/// A member that does not answer so many questions does not serve.
+const OVERDUE: u32 = 5;
 
 /// A member computed other shares from the same document.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +86,7 @@ impl Round {
             majority_at: waits.then(|| now + timing.majority_wait()),
             lease_at: leases.then(|| now + timing.lease / 3),
             tick_at: lends.then(|| now + timing.tick),
+            overdue_at: Some(now + OVERDUE * timing.resend),
             recipe,
         };
         for column in 0..round.seats.len() {
@@ -117,6 +123,7 @@ impl Round {
             }
         }
         self.seats[column].promise = Some(promise.settled);
+        outputs.push_back(CoordinatorOutput::Serves { segment: from, serves: true });
         if self.seats.iter().all(|seat| seat.promise.is_some()) {
             self.open(document);
             outputs.push_back(CoordinatorOutput::Opened(self.stamp));
@@ -211,6 +218,14 @@ impl Round {
             self.resend_at = None;
             self.resend(now, document, timing, outputs);
         }
+        if self.overdue_at.is_some_and(|at| at <= now) {
+            self.overdue_at = None;
+            for (seat, &segment) in self.seats.iter().zip(self.plan.members()) {
+                if seat.promise.is_none() {
+                    outputs.push_back(CoordinatorOutput::Serves { segment, serves: false });
+                }
+            }
+        }
         if self.lease_at.is_some_and(|at| at <= now) {
             self.lease_at = Some(now + timing.lease / 3);
             for &to in self.plan.members() {
@@ -232,7 +247,8 @@ impl Round {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let own = [self.resend_at, self.majority_at, self.lease_at, self.tick_at];
+        let overdue_at = self.overdue_at.filter(|_| !self.is_open());
+        let own = [self.resend_at, self.majority_at, self.lease_at, self.tick_at, overdue_at];
         own.into_iter().flatten().chain(self.pool.deadline()).min()
     }
 

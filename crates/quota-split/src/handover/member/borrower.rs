@@ -84,6 +84,11 @@ impl Borrower {
         self.waiting.iter().any(|waiting| waiting.call.id == id)
     }
 
+    /// Returns the calls that wait.
+    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
+        self.waiting.iter().map(|waiting| waiting.call.id)
+    }
+
     /// Makes [`unasked`](Self::unasked) name everything again.
     pub(super) fn ask_again(&mut self) {
         self.asked.clear();

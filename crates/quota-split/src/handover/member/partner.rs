@@ -20,6 +20,13 @@ pub struct MemberState {
     reports: u32,
 }
 
+impl MemberState {
+    /// Returns the highest division promised in it.
+    pub fn promised(&self) -> Option<Stamp> {
+        self.followed.as_ref().map(|followed| followed.stamp).max(self.floor)
+    }
+}
+
 /// How many reports a member may have sent that its partner does not know of.
 const REPORTS_UNKNOWN: u32 = 1 << 16;
 

@@ -1,0 +1,345 @@
+//! The node of a segment that counts its calls.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::message::told;
+use super::{Denial, PairConfig, PairMessage, PairOutput, Told};
+use crate::handover::{
+    Epoch, Member, MemberInput, MemberOutput, MemberState, ToCoordinator, ToMember, Verdict,
+};
+use crate::{Admission, Call, CallId, Document};
+
+type Outputs = VecDeque<PairOutput>;
+
+/// A member, and what its partner knows of it.
+#[derive(Clone, Debug)]
+pub(super) struct Speaker {
+    config: PairConfig,
+    member: Member,
+    /// Set until it knows what lives: the state to go on with, and who asked meanwhile.
+    counting: Option<Counting>,
+    /// The partner's calls that wait for a borrowed unit.
+    held: BTreeSet<CallId>,
+    /// The partner's calls, while it lists them, and whether the list is whole.
+    list: BTreeMap<CallId, Call>,
+    listed: bool,
+    audit_at: Instant,
+    offered: Option<MemberState>,
+    serial: u64,
+    /// The number of the state that the partner holds; zero for none.
+    stored: u64,
+    /// Since when the partner lacks a state that something waits for.
+    lacking_since: Option<Instant>,
+    /// Whether nothing waits for the partner.
+    alone: bool,
+    /// What waits until the partner holds the state of a number.
+    waiting: VecDeque<(u64, Epoch, ToCoordinator)>,
+    /// When the partner is next told that its state is the last; set while linked.
+    beat_at: Option<Instant>,
+    greets: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Counting {
+    state: Option<MemberState>,
+    asks: Vec<(Call, bool, bool)>,
+}
+
+/// It compares its counters with what lives this often.
+const AUDIT: Duration = Duration::from_secs(60);
+
+/// Messages that wait for the partner. A coordinator repeats what is not answered.
+const WAITING_MAX: usize = 1024;
+
+impl Speaker {
+    pub(super) fn new(
+        now: Instant,
+        config: PairConfig,
+        member: Member,
+        state: Option<MemberState>,
+    ) -> Self {
+        Self {
+            config,
+            member,
+            counting: Some(Counting { state, asks: Vec::new() }),
+            held: BTreeSet::new(),
+            list: BTreeMap::new(),
+            listed: false,
+            audit_at: now + AUDIT,
+            offered: None,
+            serial: 0,
+            stored: 0,
+            lacking_since: None,
+            alone: false,
+            waiting: VecDeque::new(),
+            beat_at: None,
+            greets: false,
+        }
+    }
+
+    pub(super) fn member(&self) -> &Member {
+        &self.member
+    }
+
+    pub(super) fn obey(&mut self, now: Instant, message: ToMember) {
+        // Before it knows what lives it cannot say what is held; the coordinator asks again.
+        if self.counting.is_none() {
+            self.member.handle_input(now, MemberInput::Received(message));
+        }
+    }
+
+    pub(super) fn set_document(&mut self, now: Instant, document: Arc<Document>) {
+        self.member.handle_input(now, MemberInput::Document(document));
+    }
+
+    /// Asks which calls live; the partner first, if it can say so.
+    pub(super) fn want_audit(&self, linked: bool, present: bool, outputs: &mut Outputs) {
+        if self.counting.is_some() {
+            return;
+        }
+        if linked {
+            outputs.push_back(PairOutput::Partner(PairMessage::List));
+        } else if !present {
+            outputs.push_back(PairOutput::NeedLive { copied: true });
+        }
+    }
+
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        linked: bool,
+        present: bool,
+        outputs: &mut Outputs,
+    ) {
+        self.member.handle_timeout(now);
+        if self.beat_at.is_some_and(|at| at <= now) {
+            self.beat_at = Some(now + self.config.period);
+            let message = PairMessage::Current { serial: self.serial };
+            outputs.push_back(PairOutput::Partner(message));
+        }
+        if self.audit_at <= now {
+            self.audit_at = now + AUDIT;
+            self.want_audit(linked, present, outputs);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let lacking = self.lacking_since.filter(|_| !self.alone && !self.waiting.is_empty());
+        let patience = lacking.map(|since| since + self.config.patience);
+        [self.member.poll_timeout(), self.beat_at, patience, Some(self.audit_at)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(super) fn request(
+        &mut self,
+        now: Instant,
+        call: Call,
+        exempt: bool,
+        own: bool,
+        outputs: &mut Outputs,
+    ) {
+        if let Some(counting) = &mut self.counting {
+            counting.asks.push((call, exempt, own));
+            return;
+        }
+        let verdict = match self.member.request(now, call, exempt) {
+            Verdict::Admitted(admission) => {
+                outputs.push_back(PairOutput::Counted(call));
+                Ok(admission)
+            }
+            Verdict::Refused(refusal) => Err(Denial::Full(refusal)),
+            Verdict::Held => {
+                if !own {
+                    self.held.insert(call.id);
+                    let message = PairMessage::Waits { call: call.id.0 };
+                    outputs.push_back(PairOutput::Partner(message));
+                }
+                return;
+            }
+        };
+        self.decide(call.id, verdict, own, outputs);
+    }
+
+    pub(super) fn release(&mut self, now: Instant, id: CallId, outputs: &mut Outputs) {
+        if let Some(counting) = &mut self.counting {
+            counting.asks.retain(|(call, ..)| call.id != id);
+        }
+        self.held.remove(&id);
+        self.list.remove(&id);
+        outputs.extend(self.member.ledger().call(id).map(PairOutput::Counted));
+        self.member.release(now, id);
+    }
+
+    pub(super) fn receive(&mut self, now: Instant, message: PairMessage, outputs: &mut Outputs) {
+        match message {
+            PairMessage::Stored { serial } => {
+                self.stored = self.stored.max(serial.min(self.serial));
+            }
+            PairMessage::Missing => self.greets = true,
+            PairMessage::Ask { call, exempt } => match call.call(self.member.document()) {
+                Some(call) => self.request(now, call, exempt, false, outputs),
+                None => {
+                    let verdict = Err(super::Denied::Unknown);
+                    let answer = PairMessage::Answer { call: call.call, verdict };
+                    outputs.push_back(PairOutput::Partner(answer));
+                }
+            },
+            PairMessage::Release { call } => self.release(now, CallId(call), outputs),
+            PairMessage::Calls { calls, last } => self.take_list(&calls, last, outputs),
+            // The other was the speaker until now.
+            PairMessage::State { .. }
+            | PairMessage::Current { .. }
+            | PairMessage::List
+            | PairMessage::Waits { .. }
+            | PairMessage::Answer { .. } => {}
+        }
+    }
+
+    /// Learns what lives on this node.
+    pub(super) fn live(&mut self, now: Instant, calls: Vec<Call>, outputs: &mut Outputs) {
+        let Some(Counting { state, asks }) = self.counting.take() else {
+            return self.audit(now, calls, outputs);
+        };
+        match state {
+            Some(state) => {
+                self.member.take_over(now, &state, calls);
+            }
+            None => {
+                self.member.audit(now, calls);
+            }
+        }
+        for (call, exempt, own) in asks {
+            self.request(now, call, exempt, own, outputs);
+        }
+    }
+
+    /// A connection to the partner begins: it needs the state.
+    pub(super) fn greet(&mut self, now: Instant) {
+        self.greets = true;
+        self.beat_at = Some(now + self.config.period);
+        self.list.clear();
+        self.listed = false;
+    }
+
+    pub(super) fn unlink(&mut self, now: Instant) {
+        self.beat_at = None;
+        self.stored = 0;
+        self.lacking_since.get_or_insert(now);
+        self.list.clear();
+        self.listed = false;
+    }
+
+    /// Ceases to speak.
+    pub(super) fn end(self, outputs: &mut Outputs) {
+        let own = self.counting.into_iter().flat_map(|counting| counting.asks);
+        for (call, ..) in own.filter(|(_, _, own)| *own) {
+            let verdict = Err(Denial::Unheard);
+            outputs.push_back(PairOutput::Decided { call: call.id, verdict });
+        }
+        for call in self.member.held_calls().filter(|call| !self.held.contains(call)) {
+            outputs.push_back(PairOutput::Decided { call, verdict: Err(Denial::Unheard) });
+        }
+    }
+
+    /// Sends what may be sent.
+    pub(super) fn settle(
+        &mut self,
+        now: Instant,
+        linked: bool,
+        present: bool,
+        outputs: &mut Outputs,
+    ) {
+        let mut sends = Vec::new();
+        while let Some(output) = self.member.poll_output() {
+            match output {
+                MemberOutput::Send { epoch, message } => sends.push((epoch, message)),
+                MemberOutput::Decided { call, verdict } => {
+                    let counted = self.member.ledger().call(call).map(PairOutput::Counted);
+                    outputs.extend(counted.filter(|_| verdict.is_ok()));
+                    let own = !self.held.remove(&call);
+                    self.decide(call, verdict.map_err(Denial::Full), own, outputs);
+                }
+                MemberOutput::Lapsed => outputs.push_back(PairOutput::Lapsed),
+            }
+        }
+        let reachable = self.config.paired && (linked || present);
+        let greets = std::mem::take(&mut self.greets) && linked;
+        if reachable && (greets || !sends.is_empty()) {
+            self.offer(now, greets, linked, outputs);
+        }
+        let room = WAITING_MAX.saturating_sub(self.waiting.len());
+        self.waiting.extend(sends.into_iter().take(room).map(|(e, m)| (self.serial, e, m)));
+        let held = self.stored == self.serial && 0 < self.serial;
+        if held {
+            self.lacking_since = None;
+        }
+        let late = self.lacking_since.is_some_and(|since| since + self.config.patience <= now);
+        let alone = !reachable || !held && (self.alone || late);
+        if alone != self.alone && self.config.paired {
+            outputs.push_back(PairOutput::Alone(alone));
+        }
+        self.alone = alone;
+        while self.waiting.front().is_some_and(|(serial, ..)| alone || *serial <= self.stored) {
+            let Some((_, epoch, message)) = self.waiting.pop_front() else { break };
+            outputs.push_back(PairOutput::Coordinator { epoch, message });
+        }
+    }
+
+    /// Gives the partner the state, if that has changed or it has none.
+    fn offer(&mut self, now: Instant, anew: bool, linked: bool, outputs: &mut Outputs) {
+        let state = self.member.state();
+        if !anew && self.offered.as_ref() == Some(&state) && 0 < self.serial {
+            return;
+        }
+        self.serial += 1;
+        self.lacking_since.get_or_insert(now);
+        self.offered = Some(state.clone());
+        if linked {
+            let (serial, state) = (self.serial, Box::new(state));
+            let message = PairMessage::State { serial, state };
+            outputs.push_back(PairOutput::Partner(message));
+        }
+    }
+
+    fn take_list(&mut self, calls: &[Told], last: bool, outputs: &mut Outputs) {
+        if self.listed {
+            self.list.clear();
+            self.listed = false;
+        }
+        let document = self.member.document();
+        let calls = calls.iter().filter_map(|told| told.call(document));
+        self.list.extend(calls.map(|call| (call.id, call)));
+        if last {
+            self.listed = true;
+            outputs.push_back(PairOutput::NeedLive { copied: false });
+        }
+    }
+
+    fn audit(&mut self, now: Instant, own: Vec<Call>, outputs: &mut Outputs) {
+        self.listed = false;
+        let theirs = std::mem::take(&mut self.list).into_values();
+        let drifts = self.member.audit(now, own.into_iter().chain(theirs));
+        if !drifts.is_empty() {
+            outputs.push_back(PairOutput::Drifted(drifts));
+        }
+    }
+
+    fn decide(
+        &self,
+        call: CallId,
+        verdict: Result<Admission, Denial>,
+        own: bool,
+        outputs: &mut Outputs,
+    ) {
+        outputs.push_back(if own {
+            PairOutput::Decided { call, verdict }
+        } else {
+            let verdict = told(self.member.document(), verdict);
+            PairOutput::Partner(PairMessage::Answer { call: call.0, verdict })
+        });
+    }
+}
