@@ -1,7 +1,392 @@
-//! Many segments under one document: what is divided, and who divides it.
+//! Many segments as one: routes between the election, the division of limits and the pair.
+//!
+//! Every node of a cluster has a [`Cluster`]. It says who coordinates, what part of each limit this
+//! segment has, and lets calls in. The rules stand in the crates `election` and `quota-split`.
 
-pub mod document;
-pub mod documents;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use election::{Elector, Mandate, NodeId, Segment, Speaker};
+use quota_split::handover::{
+    self, Coordinator, CoordinatorInput, Denial, Pair, PairConfig, PairInput, Stamp,
+};
+use quota_split::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
 pub use document::{ClusterDocument, SegmentPlan};
 pub use documents::Documents;
+pub use frame::{ClusterFrame, Kept, Routed};
+pub use plan::{Plan, Share};
+pub use usage::UsageEvent;
+pub use view::{ClusterView, CounterView, SegmentView, TenantView};
+
+use disk::Disk;
+use usage::Usage;
+
+mod disk;
+pub mod document;
+pub mod documents;
+mod frame;
+mod plan;
+mod settle;
+mod usage;
+mod view;
+
+/// One node's part in a cluster of segments.
+pub struct Cluster {
+    config: Config,
+    plan: Arc<Plan>,
+    elector: Elector,
+    coordinator: Coordinator,
+    pair: Pair,
+    disk: Disk<(NodeId, handover::ToCoordinator)>,
+    found: Kept,
+    speakers: BTreeMap<Segment, Speaker>,
+    present: BTreeSet<NodeId>,
+    linked: BTreeSet<NodeId>,
+    /// The division that is led or followed, and the segments that get a share of it.
+    followed: Option<(Mandate, BTreeSet<Segment>)>,
+    /// The speakers of the members that the last division was for.
+    divided_for: Vec<Option<Speaker>>,
+    passive: bool,
+    withdrawn: bool,
+    /// The last refusal at each node.
+    refusals: BTreeMap<quota_split::NodeId, Refusal>,
+    usage: Usage,
+    alarms: BTreeSet<Alarm>,
+    outputs: VecDeque<Output>,
+}
+
+/// Who this node is, and with whom it talks.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node: its segment and its number there.
+    pub id: NodeId,
+    /// Every other node of the cluster.
+    pub peers: BTreeSet<NodeId>,
+    /// How long elections take; the same at every node.
+    pub timing: election::Timing,
+    /// How long divisions take; the same at every node.
+    pub handover: handover::Timing,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The link to a peer came up or went down. Frames of one connection never arrive on the next.
+    Link {
+        /// The peer.
+        node: NodeId,
+        /// Whether it is up.
+        up: bool,
+    },
+    /// A frame came on the link to a peer.
+    Frame {
+        /// Whose link it is.
+        from: NodeId,
+        /// What came.
+        frame: ClusterFrame,
+    },
+    /// What [`Output::Persist`] of this number asked for, and all before it, is on disk.
+    Persisted(u64),
+    /// The cluster has another plan. Nodes of its tree have other numbers from now on.
+    Plan(Arc<Plan>),
+    /// Another number of nodes: every node but this one.
+    Peers(BTreeSet<NodeId>),
+    /// Wants a call let in; [`Output::Decided`] follows.
+    Admit {
+        /// The call, by a number that no other call of the segment has.
+        call: Call,
+        /// Whether it passes every limit (emergency).
+        exempt: bool,
+    },
+    /// A call has ended, whatever ended it, decided or not. No decision about it follows.
+    Release(CallId),
+    /// The answer to [`Output::NeedLive`].
+    Live(Vec<Call>),
+    /// The partner can send no SIP any more, proven by the gates that gave its slots to this node:
+    /// this node speaks for the segment, sooner than the partner's silence would tell.
+    Fenced,
+    /// An operator wants the counters compared with the calls that live.
+    Audit,
+}
+
+/// What it asks of its owner, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Write this to disk, durably, in the place of what is there, then answer with
+    /// [`Input::Persisted`]. Much waits for it, heartbeats included; decisions about calls do not.
+    Persist {
+        /// The number to answer with.
+        serial: u64,
+        /// What [`Cluster::new`] is given at the next start.
+        bytes: Bytes,
+    },
+    /// Send a frame to a peer; one that cannot be sent now is dropped.
+    Send {
+        /// The peer.
+        to: NodeId,
+        /// The frame.
+        frame: ClusterFrame,
+    },
+    /// A call is decided.
+    Decided {
+        /// The call.
+        call: CallId,
+        /// How it is let in, or why it is not.
+        verdict: Result<Admission, Why>,
+    },
+    /// Answer at once, before any other input, with [`Input::Live`]: all calls of this node that were
+    /// let in, those in set-up included.
+    NeedLive {
+        /// Whether calls count too that this node only holds copies of.
+        copied: bool,
+    },
+    /// Whether this segment is passive: it refuses or forwards every new call.
+    Passive(bool),
+    /// Every member of a division that this node leads has promised it.
+    Divided {
+        /// Its number.
+        stamp: Stamp,
+        /// Its members.
+        members: BTreeSet<Segment>,
+    },
+    /// An operator must know; once for each cause.
+    Alarm(Alarm),
+    /// Counters were wrong and have been set right.
+    Drifted(Vec<Drift>),
+    /// The use of a counter has changed.
+    Usage(UsageEvent),
+}
+
+/// Why a call is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// It does not fit into a limit.
+    #[error(transparent)]
+    Full(Refusal),
+    /// The segment is passive: its calls belong elsewhere.
+    #[error("this segment is passive")]
+    Passive,
+    /// The node that counts the segment's calls does not answer, or is not known.
+    #[error("nobody counts the calls of this segment now")]
+    Unheard,
+    /// The node that counts the segment's calls has another document.
+    #[error("the speaker of this segment has another document, without this profile")]
+    Unknown,
+    /// Another process has this node's id and the better right to it.
+    #[error("another process has the id of this node")]
+    Withdrawn,
+}
+
+/// What an operator must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Alarm {
+    /// This segment has another document than the coordinator, which sends it its shares in words.
+    DocumentDiffers(Segment),
+    /// This segment computed other shares from the same document.
+    DigestDiffers(Segment),
+    /// The weights of all members are zero: they get equal parts.
+    WeightsZero,
+    /// Another living process has this node's id; whether this one has withdrawn for good.
+    Duplicate {
+        /// Whether it has.
+        withdrawn: bool,
+    },
+    /// The partner is gone or does not hold the segment's state.
+    Alone,
+    /// No coordinator was heard for a lease: limits under a weight majority are closed.
+    Lapsed,
+    /// What the disk held could not be read.
+    Unreadable,
+    /// A frame named a sender, a receiver or a division that it cannot be about.
+    Misdirected(NodeId),
+}
+
+impl Cluster {
+    /// Starts a life. `kept` is what the last [`Output::Persist`] of the life before wrote, `None` if
+    /// there was none. `instance` must be drawn at random for each start.
+    pub fn new(
+        config: Config,
+        plan: Arc<Plan>,
+        kept: Option<&[u8]>,
+        instance: u128,
+        now: Instant,
+    ) -> Self {
+        let Config { id, timing, handover, .. } = config;
+        let found = kept.map(|kept| Kept::decode(kept).ok_or(Alarm::Unreadable));
+        let kept = found.and_then(Result::ok);
+        let elector = Elector::new(
+            election::Config { id, peers: config.peers.clone(), cold: plan.cold(), timing },
+            kept.map(|kept| kept.election),
+            instance,
+            now,
+        );
+        let pair = PairConfig {
+            segment: SegmentId(u32::from(id.segment.0)),
+            paired: config.partner().is_some(),
+            timing: handover,
+            period: timing.period(),
+            patience: 2 * (timing.silence() + timing.period()),
+            answer: ANSWER,
+        };
+        let promised = kept.and_then(|kept| kept.promised);
+        let [low, ..] = seeds(instance);
+        let mut cluster = Self {
+            elector,
+            coordinator: Coordinator::new(handover, plan.eager, Arc::clone(&plan.division)),
+            pair: Pair::new(pair, Arc::clone(&plan.division), promised, low),
+            disk: Disk::new(Kept { promised, ..Kept::default() }),
+            found: kept.unwrap_or_default(),
+            speakers: BTreeMap::new(),
+            present: BTreeSet::new(),
+            linked: BTreeSet::new(),
+            followed: None,
+            divided_for: Vec::new(),
+            passive: plan.is_cold(id.segment),
+            withdrawn: false,
+            refusals: BTreeMap::new(),
+            usage: Usage::default(),
+            alarms: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            config,
+            plan,
+        };
+        cluster.outputs.push_back(Output::Passive(cluster.passive));
+        if let Some(Err(alarm)) = found {
+            cluster.alarm(alarm);
+        }
+        cluster.settle(now);
+        cluster
+    }
+
+    /// Takes in what happened at `now`.
+    pub fn handle_input(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Link { node, up } => {
+                if up {
+                    self.linked.insert(node);
+                } else {
+                    self.linked.remove(&node);
+                }
+                self.look_at_partner(now);
+            }
+            Input::Frame { from, frame } => self.receive(now, from, frame),
+            Input::Persisted(serial) => {
+                if let Some(serial) = self.disk.persisted(serial) {
+                    self.elector.handle_input(now, election::Input::Persisted(serial));
+                }
+            }
+            Input::Plan(plan) => self.set_plan(now, plan),
+            Input::Peers(peers) => {
+                self.config.peers = peers;
+                self.configure(now);
+            }
+            Input::Admit { call, exempt } => self.admit(now, call, exempt),
+            Input::Release(call) => self.pair.release(now, call),
+            Input::Live(calls) => self.pair.handle_input(now, PairInput::Live(calls)),
+            Input::Fenced => self.elector.handle_input(now, election::Input::Fenced),
+            Input::Audit => self.pair.handle_input(now, PairInput::Audit),
+        }
+        self.settle(now);
+    }
+
+    /// Does whatever is due at `now`; does nothing when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.elector.handle_timeout(now);
+        self.coordinator.handle_timeout(now);
+        self.pair.handle_timeout(now);
+        let ledger = self.pair.member().map(handover::Member::ledger);
+        let events = self.usage.take(now, ledger);
+        self.outputs.extend(events.into_iter().map(Output::Usage));
+        self.settle(now);
+    }
+
+    /// Returns the next thing to do. Drain until `None` after every other call.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [
+            self.elector.poll_timeout(),
+            self.coordinator.poll_timeout(),
+            self.pair.poll_timeout(),
+            self.usage.poll_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn admit(&mut self, now: Instant, call: Call, exempt: bool) {
+        let why = match () {
+            () if self.withdrawn => Why::Withdrawn,
+            () if self.passive && !exempt => Why::Passive,
+            () => return self.pair.request(now, call, exempt),
+        };
+        self.outputs.push_back(Output::Decided { call: call.id, verdict: Err(why) });
+    }
+
+    fn set_plan(&mut self, now: Instant, plan: Arc<Plan>) {
+        let document: Arc<Document> = Arc::clone(&plan.division);
+        self.plan = plan;
+        self.usage.clear();
+        self.refusals.clear();
+        self.alarms.clear();
+        let told =
+            CoordinatorInput::Document { document: Arc::clone(&document), eager: self.plan.eager };
+        self.coordinator.handle_input(now, told);
+        self.pair.handle_input(now, PairInput::Document(document));
+        self.configure(now);
+        self.lead_again(now);
+    }
+
+    fn configure(&mut self, now: Instant) {
+        let (peers, cold) = (self.config.peers.clone(), self.plan.cold());
+        self.elector.handle_input(now, election::Input::Configured { peers, cold });
+    }
+
+    fn look_at_partner(&mut self, now: Instant) {
+        let Some(partner) = self.config.partner() else { return };
+        let linked = self.linked.contains(&partner);
+        let present = self.present.contains(&partner);
+        self.pair.handle_input(now, PairInput::Other { linked, present });
+    }
+
+    fn alarm(&mut self, alarm: Alarm) {
+        if self.alarms.insert(alarm) {
+            self.outputs.push_back(Output::Alarm(alarm));
+        }
+    }
+}
+
+impl Config {
+    /// Returns the other node of this segment.
+    fn partner(&self) -> Option<NodeId> {
+        self.peers.iter().copied().find(|peer| peer.segment == self.id.segment)
+    }
+}
+
+impl From<Denial> for Why {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::Full(refusal) => Self::Full(refusal),
+            Denial::Unknown => Self::Unknown,
+            Denial::Unheard | _ => Self::Unheard,
+        }
+    }
+}
+
+fn seeds(instance: u128) -> [u64; 2] {
+    let bytes = instance.to_le_bytes();
+    let half =
+        |at: usize| bytes[at..at + 8].iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    [half(0), half(8)]
+}
+
+/// How long a call waits for the answer of the segment's other node.
+const ANSWER: Duration = Duration::from_millis(150);

@@ -40,8 +40,13 @@ pub enum CoordinatorInput {
     },
     /// This node leads no longer.
     Retire,
-    /// Tenants or limits have changed.
-    Document(Arc<Document>),
+    /// Tenants or limits have changed, or how shares grow.
+    Document {
+        /// The document.
+        document: Arc<Document>,
+        /// Whether shares grow at once, as with [`Coordinator::new`].
+        eager: bool,
+    },
     /// A member sent this.
     Received {
         /// Whose speaker it is.
@@ -106,8 +111,8 @@ impl Coordinator {
                 self.begin(now, Stamp { epoch, round }, parts, None);
             }
             CoordinatorInput::Retire => self.round = None,
-            CoordinatorInput::Document(document) => {
-                self.document = document;
+            CoordinatorInput::Document { document, eager } => {
+                (self.document, self.eager) = (document, eager);
                 self.in_words.clear();
                 self.begin_again(now, None);
             }

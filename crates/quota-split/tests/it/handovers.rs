@@ -123,7 +123,8 @@ fn a_changed_limit_shrinks_before_it_grows_and_drops_no_call() {
     for member in cluster.members.values_mut() {
         member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
     }
-    cluster.coordinator.handle_input(cluster.now, CoordinatorInput::Document(changed));
+    let input = CoordinatorInput::Document { document: changed, eager: false };
+    cluster.coordinator.handle_input(cluster.now, input);
     cluster.drain();
     cluster.run(Duration::from_secs(1));
     assert_eq!(cluster.caps("T1"), [10, 10, 10]);
@@ -255,7 +256,8 @@ fn frozen_limits_of_another_document_grow_only_when_all_are_there() {
         let member = cluster.members.get_mut(&id).unwrap();
         member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
     }
-    cluster.coordinator.handle_input(cluster.now, CoordinatorInput::Document(changed));
+    let input = CoordinatorInput::Document { document: changed, eager: false };
+    cluster.coordinator.handle_input(cluster.now, input);
     cluster.reached = vec![1, 2];
     cluster.lead(&EVEN, &[3]);
     cluster.run(Duration::from_secs(5));
@@ -266,7 +268,8 @@ fn frozen_limits_of_another_document_grow_only_when_all_are_there() {
         let member = cluster.members.get_mut(&id).unwrap();
         member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
     }
-    cluster.coordinator.handle_input(cluster.now, CoordinatorInput::Document(changed));
+    let input = CoordinatorInput::Document { document: changed, eager: false };
+    cluster.coordinator.handle_input(cluster.now, input);
     cluster.drain();
     cluster.run(Duration::from_secs(5));
     assert_eq!(cluster.caps("T1"), [10, 10, 30], "segment 3 may still hold any part");

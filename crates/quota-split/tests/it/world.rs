@@ -378,7 +378,7 @@ impl Model for Small {
             Step::Change(index) => {
                 next.used.documents += 1;
                 let document = self.document(usize::from(next.used.documents));
-                let input = CoordinatorInput::Document(document);
+                let input = CoordinatorInput::Document { document, eager: false };
                 next.coordinators[index].handle_input(now, input);
             }
             Step::Cut => {

@@ -1,0 +1,73 @@
+//! What the machine needs to know of a cluster document.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use election::{Cold, Segment};
+use quota_split::{Document, Part};
+
+use super::document::{ClusterDocument, Mode, SegmentPlan};
+
+/// One version of what is divided, and among whom.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The tenants and their limits.
+    pub division: Arc<Document>,
+    /// Whether shares grow at once, over-used or not.
+    pub eager: bool,
+    /// Every segment of the cluster.
+    pub segments: BTreeMap<Segment, Share>,
+}
+
+/// The part of one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// How large it is against the others'.
+    pub weight: u32,
+    /// Set where it gets a part only while others are away.
+    pub cold: Option<Cold>,
+}
+
+impl From<&ClusterDocument> for Plan {
+    fn from(document: &ClusterDocument) -> Self {
+        let share = |plan: &SegmentPlan| Share {
+            weight: plan.weight,
+            cold: match &plan.mode {
+                Mode::Hot => None,
+                Mode::Cold(cold) => Some(cold.clone()),
+            },
+        };
+        let segments = document.segments.iter();
+        Self {
+            division: Arc::clone(&document.division),
+            eager: document.eager,
+            segments: segments.map(|(segment, plan)| (*segment, share(plan))).collect(),
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn cold(&self) -> BTreeMap<Segment, Cold> {
+        let cold = self.segments.iter();
+        cold.filter_map(|(segment, share)| Some((*segment, share.cold.clone()?))).collect()
+    }
+
+    pub(super) fn is_cold(&self, segment: Segment) -> bool {
+        self.segments.get(&segment).is_some_and(|share| share.cold.is_some())
+    }
+
+    /// Returns every segment with its weight, among those that are present and those that get a share.
+    pub(super) fn parts(
+        &self,
+        present: impl Fn(Segment) -> bool,
+        shares: impl Fn(Segment) -> bool,
+    ) -> Vec<Part> {
+        let part = |(&segment, share): (&Segment, &Share)| Part {
+            segment: u32::from(segment.0),
+            weight: if shares(segment) { share.weight } else { 0 },
+            usual: if share.cold.is_some() { 0 } else { share.weight },
+            present: present(segment),
+        };
+        self.segments.iter().map(part).collect()
+    }
+}

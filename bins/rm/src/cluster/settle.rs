@@ -1,0 +1,279 @@
+//! Routes what one machine says to the next.
+
+use std::time::Instant;
+
+use election::{NodeId, Segment, Speaker};
+use quota_split::SegmentId;
+use quota_split::handover::{
+    self, CoordinatorInput, CoordinatorOutput, Epoch, PairInput, PairOutput, Role, ToCoordinator,
+    ToMember,
+};
+
+use super::frame::{ClusterFrame, Kept, Routed};
+use super::{Alarm, Cluster, Output, Why};
+
+impl Cluster {
+    /// Drains all machines until none has anything to say.
+    pub(super) fn settle(&mut self, now: Instant) {
+        loop {
+            if let Some(output) = self.elector.poll_output() {
+                self.obey_elector(now, output);
+            } else if let Some(output) = self.coordinator.poll_output() {
+                self.obey_coordinator(now, output);
+            } else if let Some(output) = self.pair.poll_output() {
+                self.obey_pair(now, output);
+            } else if let Some((to, message)) = self.disk.ready() {
+                self.send_up(now, to, message);
+            } else {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn receive(&mut self, now: Instant, from: NodeId, frame: ClusterFrame) {
+        if !self.config.peers.contains(&from) {
+            return self.alarm(Alarm::Misdirected(from));
+        }
+        match frame {
+            ClusterFrame::Election(frame) => {
+                self.elector.handle_input(now, election::Input::Frame { from, frame });
+            }
+            ClusterFrame::ToMember(Routed { origin, to, body, .. }) if to == self.config.id => {
+                self.hear_coordinator(now, origin, body);
+            }
+            ClusterFrame::ToCoordinator(Routed { origin, to, body, .. })
+                if to == self.config.id =>
+            {
+                self.hear_member(now, origin, body);
+            }
+            ClusterFrame::ToMember(routed) => self.tell_on(routed, ClusterFrame::ToMember),
+            ClusterFrame::ToCoordinator(routed) => {
+                self.tell_on(routed, ClusterFrame::ToCoordinator);
+            }
+            ClusterFrame::Pair(message) => {
+                if self.config.partner() == Some(from) {
+                    self.pair.handle_input(now, PairInput::Received(message));
+                } else {
+                    self.alarm(Alarm::Misdirected(from));
+                }
+            }
+        }
+    }
+
+    /// Gives the members their shares anew, when this node leads.
+    pub(super) fn lead_again(&mut self, now: Instant) {
+        let Some((mandate, shares)) = &self.followed else { return };
+        if mandate.epoch.coordinator != self.config.id {
+            return;
+        }
+        let members = mandate.segments();
+        let speaker = |segment| self.speakers.get(segment).copied();
+        self.divided_for = members.iter().map(speaker).collect();
+        let parts = self.plan.parts(|it| members.contains(&it), |it| shares.contains(&it));
+        let epoch = of_division(mandate.epoch);
+        self.coordinator.handle_input(now, CoordinatorInput::Lead { epoch, parts });
+    }
+
+    fn obey_elector(&mut self, now: Instant, output: election::Output) {
+        match output {
+            election::Output::Persist { serial, stored } => {
+                self.found.election = stored;
+                let kept = self.kept();
+                let (serial, bytes) = self.disk.want_for_elector(kept, serial);
+                self.outputs.push_back(Output::Persist { serial, bytes });
+            }
+            election::Output::Send { to, frame } => {
+                self.send(to, ClusterFrame::Election(frame));
+            }
+            election::Output::Lead { mandate, shares } => {
+                self.followed = Some((mandate, shares));
+                self.look_at_shares();
+                self.lead_again(now);
+            }
+            election::Output::Follow { mandate, shares } => {
+                self.followed = Some((mandate, shares));
+                self.look_at_shares();
+                self.coordinator.handle_input(now, CoordinatorInput::Retire);
+            }
+            election::Output::Present(present) => {
+                self.present = present;
+                self.look_at_partner(now);
+            }
+            election::Output::Speakers(speakers) => {
+                self.speakers = speakers;
+                self.look_at_speakers(now);
+            }
+            election::Output::Duplicate { withdrawn, .. } => {
+                self.alarm(Alarm::Duplicate { withdrawn });
+                if withdrawn {
+                    self.withdrawn = true;
+                    self.pair.handle_input(now, PairInput::Role(Role::Nobody));
+                }
+            }
+        }
+    }
+
+    fn look_at_shares(&mut self) {
+        let segment = self.config.id.segment;
+        let Some((_, shares)) = &self.followed else { return };
+        let passive = self.plan.is_cold(segment) && !shares.contains(&segment);
+        if passive != self.passive {
+            self.passive = passive;
+            self.outputs.push_back(Output::Passive(passive));
+        }
+    }
+
+    fn look_at_speakers(&mut self, now: Instant) {
+        let role = match self.speakers.get(&self.config.id.segment) {
+            Some(Speaker { node, .. }) if *node == self.config.id => Role::Speaker,
+            Some(_) => Role::Partner,
+            None => Role::Nobody,
+        };
+        self.pair.handle_input(now, PairInput::Role(role));
+        let Some((mandate, _)) = &self.followed else { return };
+        let speakers: Vec<Option<Speaker>> =
+            mandate.segments().iter().map(|it| self.speakers.get(it).copied()).collect();
+        if speakers != self.divided_for {
+            // Who speaks anew knows nothing of what the other was granted last.
+            self.lead_again(now);
+        }
+    }
+
+    fn obey_coordinator(&mut self, now: Instant, output: CoordinatorOutput) {
+        match output {
+            CoordinatorOutput::Send { to, message } => self.send_down(now, segment(to), message),
+            CoordinatorOutput::Opened(stamp) => {
+                let mandate = self.followed.as_ref().map(|(mandate, _)| mandate);
+                let members = mandate.map(election::Mandate::segments).unwrap_or_default();
+                self.outputs.push_back(Output::Divided { stamp, members });
+            }
+            CoordinatorOutput::Serves { segment: id, serves } => {
+                let serving = election::Input::Serving { segment: segment(id), serving: serves };
+                self.elector.handle_input(now, serving);
+            }
+            // The link states of the election tell it too.
+            CoordinatorOutput::Outranked(_) => {}
+            CoordinatorOutput::Alarm(alarm) => self.alarm(match alarm {
+                handover::Alarm::DocumentDiffers(id) => Alarm::DocumentDiffers(segment(id)),
+                handover::Alarm::DigestDiffers(id) => Alarm::DigestDiffers(segment(id)),
+                handover::Alarm::WeightsZero => Alarm::WeightsZero,
+            }),
+        }
+    }
+
+    fn obey_pair(&mut self, now: Instant, output: PairOutput) {
+        match output {
+            PairOutput::Partner(message) => {
+                if let Some(partner) = self.config.partner() {
+                    self.send(partner, ClusterFrame::Pair(message));
+                }
+            }
+            PairOutput::Coordinator { epoch, message } => {
+                let kept = self.kept();
+                if let Some((serial, bytes)) = self.disk.want(kept) {
+                    self.outputs.push_back(Output::Persist { serial, bytes });
+                }
+                if let Some(coordinator) = coordinator_of(epoch) {
+                    self.disk.after((coordinator, message));
+                }
+            }
+            PairOutput::Decided { call, verdict } => {
+                let verdict = verdict.map_err(Why::from);
+                if let Err(Why::Full(refusal)) = verdict {
+                    self.refusals.insert(refusal.node, refusal);
+                }
+                self.outputs.push_back(Output::Decided { call, verdict });
+            }
+            PairOutput::Counted(call) => {
+                if let Some(member) = self.pair.member() {
+                    self.usage.note(now, member.document(), member.ledger(), call);
+                }
+            }
+            PairOutput::NeedLive { copied } => self.outputs.push_back(Output::NeedLive { copied }),
+            PairOutput::Drifted(drifts) => self.outputs.push_back(Output::Drifted(drifts)),
+            PairOutput::Alone(true) => self.alarm(Alarm::Alone),
+            PairOutput::Alone(false) => {
+                self.alarms.remove(&Alarm::Alone);
+            }
+            PairOutput::Lapsed => {
+                self.alarms.remove(&Alarm::Lapsed);
+                self.alarm(Alarm::Lapsed);
+            }
+        }
+    }
+
+    /// Sends to the speaker of a segment.
+    fn send_down(&mut self, now: Instant, to: Segment, message: ToMember) {
+        let Some(Speaker { node, .. }) = self.speakers.get(&to).copied() else { return };
+        let origin = self.config.id;
+        if node == origin {
+            return self.hear_coordinator(now, origin, message);
+        }
+        let routed = Routed { origin, to: node, hops: HOPS_MAX, body: message };
+        self.tell_on(routed, ClusterFrame::ToMember);
+    }
+
+    fn send_up(&mut self, now: Instant, to: NodeId, message: ToCoordinator) {
+        let origin = self.config.id;
+        if to == origin {
+            return self.hear_member(now, origin, message);
+        }
+        let routed = Routed { origin, to, hops: HOPS_MAX, body: message };
+        self.tell_on(routed, ClusterFrame::ToCoordinator);
+    }
+
+    fn hear_coordinator(&mut self, now: Instant, origin: NodeId, message: ToMember) {
+        // Of a coordinator that is not followed, or not yet: it asks again.
+        let epoch = self.elector.mandate().map(|mandate| of_division(mandate.epoch));
+        if coordinator_of(message.stamp().epoch) != Some(origin) {
+            self.alarm(Alarm::Misdirected(origin));
+        } else if epoch == Some(message.stamp().epoch) {
+            self.pair.handle_input(now, PairInput::Coordinator(message));
+        }
+    }
+
+    fn hear_member(&mut self, now: Instant, origin: NodeId, message: ToCoordinator) {
+        let speaker = self.speakers.get(&origin.segment).map(|speaker| speaker.node);
+        if speaker == Some(origin) {
+            let from = SegmentId(u32::from(origin.segment.0));
+            self.coordinator.handle_input(now, CoordinatorInput::Received { from, message });
+        }
+    }
+
+    fn tell_on<T>(&mut self, mut routed: Routed<T>, frame: impl Fn(Routed<T>) -> ClusterFrame) {
+        let Some(hops) = routed.hops.checked_sub(1) else { return };
+        routed.hops = hops;
+        if let Some(next) = self.elector.next_hop(routed.to) {
+            self.send(next, frame(routed));
+        }
+    }
+
+    fn send(&mut self, to: NodeId, frame: ClusterFrame) {
+        self.outputs.push_back(Output::Send { to, frame });
+    }
+
+    fn kept(&self) -> Kept {
+        Kept { election: self.found.election, promised: self.pair.promised() }
+    }
+}
+
+/// How often a message is told on at the most.
+const HOPS_MAX: u8 = 8;
+
+fn segment(id: SegmentId) -> Segment {
+    Segment(u16::try_from(id.0).unwrap_or(u16::MAX))
+}
+
+/// Returns the number of an election's epoch in divisions, which order them alike.
+fn of_division(epoch: election::Epoch) -> Epoch {
+    let election::Epoch { term, coordinator: NodeId { segment, rm }, life } = epoch;
+    let rank = !(u64::from(segment.0) << 8 | u64::from(rm));
+    let election::Life { incarnation, instance } = life;
+    Epoch { term, rank, incarnation, instance }
+}
+
+fn coordinator_of(epoch: Epoch) -> Option<NodeId> {
+    let rank = !epoch.rank;
+    let segment = Segment(u16::try_from(rank >> 8).ok()?);
+    Some(NodeId { segment, rm: rank.to_le_bytes()[0] })
+}
