@@ -108,7 +108,7 @@ impl ClusterDocument {
             Some(Self {
                 version: version?,
                 text: text.into(),
-                digest: digest(text),
+                digest: digest(text.as_bytes()),
                 division: Arc::new(tenants.division),
                 eager: tenants.eager,
                 segments,
@@ -215,8 +215,8 @@ impl PartialEq for ClusterDocument {
 impl Eq for ClusterDocument {}
 
 /// Digests a text, the same in every release.
-pub(super) fn digest(text: &str) -> u64 {
+pub(super) fn digest(text: &[u8]) -> u64 {
     let mut hasher = SipHasher24::new();
-    hasher.write(text.as_bytes());
+    hasher.write(text);
     hasher.finish()
 }

@@ -11,10 +11,12 @@ use election::Segment;
 use failover::NodeId;
 
 pub use frame::{DocumentFrame, DocumentHeld, DocumentPart, DocumentWanted};
+pub use reader::Reader;
 
-use super::document::{ClusterDocument, TEXT_MAX, digest};
+use super::document::{ClusterDocument, TEXT_MAX};
 
 mod frame;
+mod reader;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +31,8 @@ pub struct Documents {
     current: Option<Arc<ClusterDocument>>,
     /// Being written to disk, the newest last.
     pending: Vec<Pending>,
+    /// Being read, by the number that they were given away with.
+    reading: BTreeMap<u64, Source>,
     serials: u64,
     /// Peers whose link is up, and what they have said.
     linked: BTreeMap<NodeId, Option<DocumentHeld>>,
@@ -72,6 +76,13 @@ pub enum Input {
         /// Its text.
         text: Bytes,
     },
+    /// What [`Output::Read`] of this number asked for.
+    Read {
+        /// The number.
+        serial: u64,
+        /// What [`read`] returned.
+        document: Result<Box<ClusterDocument>, PutError>,
+    },
     /// What [`Output::Persist`] of this number asked for, and all before it, is on disk.
     Persisted(u64),
 }
@@ -85,6 +96,13 @@ pub enum Output {
         peer: NodeId,
         /// The frame.
         frame: DocumentFrame,
+    },
+    /// Give this to a [`Reader`], whose answer is an input: it may take seconds.
+    Read {
+        /// The number to answer with.
+        serial: u64,
+        /// The text.
+        bytes: Bytes,
     },
     /// Write this to disk in the place of what is there, then answer with [`Input::Persisted`].
     Persist {
@@ -127,6 +145,9 @@ pub enum PutError {
     /// Its version is that of the document in force, and its text another one.
     #[error("another document of version {0} is in force: give this one a higher version")]
     Conflict(u64),
+    /// Too many are being read.
+    #[error("other documents are being read: try again")]
+    Busy,
 }
 
 /// What an operator must know.
@@ -171,6 +192,18 @@ struct Pending {
     ids: Vec<u64>,
 }
 
+/// Where a document came from.
+#[derive(Debug)]
+enum Source {
+    /// An operator, who waits under this number.
+    Operator(u64),
+    Peer {
+        peer: NodeId,
+        version: u64,
+        digest: u64,
+    },
+}
+
 /// A document on its way here.
 #[derive(Debug)]
 struct Fetch {
@@ -190,6 +223,9 @@ const PART_LEN: usize = 32 << 10;
 /// How many parts are sent at one asking, so that no heartbeat waits behind more.
 const PARTS: usize = 4;
 
+/// How many documents may be read at a time.
+const READING_MAX: usize = 4;
+
 /// What was asked for and has not come is asked for again after this.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -197,12 +233,12 @@ impl Documents {
     /// Starts with the newer of what the disk held and the file that the configuration names; of one
     /// version, with what the disk held. `stored` are the bytes of the last [`Output::Persist`].
     pub fn new(config: Config, stored: Option<&[u8]>, file: Option<ClusterDocument>) -> Self {
-        let read = |bytes| ClusterDocument::parse(std::str::from_utf8(bytes).ok()?).ok();
-        let kept = stored.and_then(read);
+        let kept = stored.and_then(|stored| read(stored).ok()).map(|kept| *kept);
         let mut documents = Self {
             config,
             current: None,
             pending: Vec::new(),
+            reading: BTreeMap::new(),
             serials: 0,
             linked: BTreeMap::new(),
             fetch: None,
@@ -248,7 +284,8 @@ impl Documents {
                 DocumentFrame::Part(part) => self.take(now, peer, &part),
             },
             Input::Frame { .. } => {}
-            Input::Put { id, text } => self.put(id, &text),
+            Input::Put { id, text } => self.put(id, text),
+            Input::Read { serial, document } => self.have_read(now, serial, document),
             Input::Persisted(serial) => self.persisted(serial),
         }
     }
@@ -289,32 +326,80 @@ impl Documents {
         self.pending.last().map(|pending| &pending.document).or(self.current.as_ref())
     }
 
-    fn put(&mut self, id: u64, text: &[u8]) {
-        let answer = match std::str::from_utf8(text) {
-            Err(_) => Err(PutError::NotText),
-            Ok(text) => ClusterDocument::parse(text).map_err(PutError::Faulty),
+    /// Returns the highest version fetched from a peer that is being read.
+    fn being_read(&self) -> Option<u64> {
+        let versions = self.reading.values().filter_map(|source| match source {
+            Source::Peer { version, .. } => Some(*version),
+            Source::Operator(_) => None,
+        });
+        versions.max()
+    }
+
+    fn put(&mut self, id: u64, text: Bytes) {
+        if self.newest().is_some_and(|newest| newest.text.as_bytes() == text) {
+            self.answer_same(id);
+        } else if READING_MAX <= self.reading.len() {
+            self.outputs.push_back(Output::Answered { id, answer: Err(PutError::Busy) });
+        } else {
+            self.read(text, Source::Operator(id));
+        }
+    }
+
+    /// Answers who gives what is here already, once it is stored.
+    fn answer_same(&mut self, id: u64) {
+        match (self.pending.last_mut(), &self.current) {
+            (Some(pending), _) => pending.ids.push(id),
+            (None, current) => {
+                let version = current.as_ref().map_or(0, |current| current.version);
+                self.outputs.push_back(Output::Answered { id, answer: Ok(version) });
+            }
+        }
+    }
+
+    fn read(&mut self, bytes: Bytes, source: Source) {
+        self.serials += 1;
+        self.reading.insert(self.serials, source);
+        self.outputs.push_back(Output::Read { serial: self.serials, bytes });
+    }
+
+    fn have_read(
+        &mut self,
+        now: Instant,
+        serial: u64,
+        document: Result<Box<ClusterDocument>, PutError>,
+    ) {
+        let newest = self.newest().map(|newest| (newest.version, newest.digest));
+        let newer = |document: &ClusterDocument| {
+            let given = document.version;
+            match newest {
+                Some((have, digest)) if given == have && document.digest != digest => {
+                    Err(PutError::Conflict(have))
+                }
+                Some((have, _)) if given < have => Err(PutError::Old { given, have }),
+                newest => Ok(newest.is_none_or(|(have, _)| have < given)),
+            }
         };
-        let answer = answer.and_then(|document| {
-            let Some(newest) = self.newest() else { return Ok(Some(document)) };
-            match document.version.cmp(&newest.version) {
-                std::cmp::Ordering::Greater => Ok(Some(document)),
-                std::cmp::Ordering::Equal if document == **newest => Ok(None),
-                std::cmp::Ordering::Equal => Err(PutError::Conflict(document.version)),
-                std::cmp::Ordering::Less => {
-                    Err(PutError::Old { given: document.version, have: newest.version })
+        match (self.reading.remove(&serial), document) {
+            (None, _) => {}
+            (Some(Source::Operator(id)), document) => {
+                match document.and_then(|one| Ok((newer(&one)?, one))) {
+                    Ok((true, document)) => self.write(Arc::from(document), vec![id]),
+                    Ok((false, _)) => self.answer_same(id),
+                    Err(error) => {
+                        self.outputs.push_back(Output::Answered { id, answer: Err(error) });
+                    }
                 }
             }
-        });
-        match answer {
-            Ok(Some(document)) => self.write(Arc::new(document), vec![id]),
-            Err(error) => self.outputs.push_back(Output::Answered { id, answer: Err(error) }),
-            Ok(None) => match (self.pending.last_mut(), &self.current) {
-                (Some(pending), _) => pending.ids.push(id),
-                (None, current) => {
-                    let version = current.as_ref().map_or(0, |current| current.version);
-                    self.outputs.push_back(Output::Answered { id, answer: Ok(version) });
+            (Some(Source::Peer { version, .. }), Ok(document)) if document.version == version => {
+                if newer(&document) == Ok(true) {
+                    self.write(Arc::from(document), Vec::new());
                 }
-            },
+            }
+            (Some(Source::Peer { peer, version, digest }), Ok(_) | Err(_)) => {
+                self.unreadable = Some((version, digest));
+                self.alarm(Alarm::Unreadable { peer, version });
+                self.fetch_on(now);
+            }
         }
     }
 
@@ -369,7 +454,7 @@ impl Documents {
             self.alarm(Alarm::Conflict { peer, version });
         }
         let fetched = self.fetch.as_ref().map(|fetch| fetch.version);
-        let ahead = newest.map(|(version, _)| version).max(fetched);
+        let ahead = newest.map(|(version, _)| version).max(fetched).max(self.being_read());
         if ahead < Some(version) && version != 0 && self.unreadable != Some((version, digest)) {
             self.fetch_on(now);
         }
@@ -377,7 +462,8 @@ impl Documents {
 
     /// Asks for the newest document that a peer has, going on where an earlier asking ended.
     fn fetch_on(&mut self, now: Instant) {
-        let newest = self.newest().map_or(0, |newest| newest.version);
+        let newest = self.newest().map(|newest| newest.version);
+        let newest = newest.max(self.being_read()).unwrap_or(0);
         let bad = self.unreadable;
         let asked = self.fetch.as_ref().map(|fetch| fetch.from);
         let held = self.linked.iter().filter_map(|(peer, held)| Some((*peer, held.as_ref()?)));
@@ -442,17 +528,15 @@ impl Documents {
     }
 
     fn finish(&mut self, now: Instant) {
-        let Some(fetch) = self.fetch.take() else { return };
-        let text = std::str::from_utf8(&fetch.bytes).ok();
-        let text = text.filter(|text| digest(text) == fetch.digest);
-        let read = text.and_then(|text| ClusterDocument::parse(text).ok());
-        match read.filter(|document| document.version == fetch.version) {
-            Some(document) => self.write(Arc::new(document), Vec::new()),
-            None => {
-                self.unreadable = Some((fetch.version, fetch.digest));
-                self.alarm(Alarm::Unreadable { peer: fetch.from, version: fetch.version });
-                self.fetch_on(now);
-            }
+        let Some(Fetch { version, digest, from: peer, bytes, .. }) = self.fetch.take() else {
+            return;
+        };
+        if super::document::digest(&bytes) == digest {
+            self.read(bytes.into(), Source::Peer { peer, version, digest });
+        } else {
+            self.unreadable = Some((version, digest));
+            self.alarm(Alarm::Unreadable { peer, version });
+            self.fetch_on(now);
         }
     }
 
@@ -463,12 +547,22 @@ impl Documents {
     }
 }
 
+/// Reads a document.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn read(bytes: &[u8]) -> Result<Box<ClusterDocument>, PutError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| PutError::NotText)?;
+    ClusterDocument::parse(text).map(Box::new).map_err(PutError::Faulty)
+}
+
 impl PutError {
     /// Returns the HTTP status that says so.
     pub fn status(&self) -> u16 {
         match self {
             Self::NotText | Self::Faulty(_) => 400,
             Self::Old { .. } | Self::Conflict(_) => 409,
+            Self::Busy => 503,
         }
     }
 }
