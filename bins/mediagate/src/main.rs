@@ -10,6 +10,7 @@ fn main() -> ExitCode {
         serve: mediagate::serve,
         check: mediagate::check,
         drain: mediagate::drain,
+        apply: None,
     };
     program.main()
 }

@@ -14,7 +14,7 @@ use quota_split::handover::{
 };
 use quota_split::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
-pub use document::{ClusterDocument, SegmentPlan};
+pub use document::{Claim, ClusterDocument, SegmentPlan};
 pub use documents::Documents;
 pub use frame::{ClusterFrame, Kept, Routed};
 pub use plan::{Plan, Share};

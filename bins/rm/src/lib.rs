@@ -12,9 +12,13 @@ mod mediagates;
 mod node;
 mod pulses;
 
+use std::io::{Write as _, stderr};
+use std::net::SocketAddr;
 use std::path::Path;
 
-use driver::config::load;
+use cluster::ClusterDocument;
+use driver::config::{Fault, load};
+use driver::http::Token;
 
 pub use config::{Config, ListenerConfig, Peer, PeerRoles, Roles};
 pub use node::Rm;
@@ -29,13 +33,34 @@ pub fn serve(file: &Path) -> anyhow::Result<()> {
     Ok(driver::run(&config.run(), |start| Rm::new(&config, &start))?)
 }
 
-/// Says everything that is wrong in the file.
+/// Says everything that is wrong in the file: the configuration of a process, or, where `version`
+/// stands at its top, a cluster document.
 ///
 /// # Errors
 /// Everything that is wrong in the file.
 pub fn check(file: &Path) -> anyhow::Result<()> {
-    load(file, Config::parse)?;
+    let text = load(file, |text| Ok(text.to_owned()))?;
+    if is_document(&text) {
+        let document = load(file, ClusterDocument::parse)?;
+        warn(file, &document);
+    } else {
+        load(file, Config::parse)?;
+    }
     Ok(())
+}
+
+/// Whether a text is a cluster document and not the configuration of a process.
+fn is_document(text: &str) -> bool {
+    let mut top = text.lines().map(str::trim_start).take_while(|line| !line.starts_with('['));
+    top.any(|line| line.starts_with("version"))
+}
+
+/// Tells what is sound in a document but probably not meant.
+fn warn(file: &Path, document: &ClusterDocument) {
+    for Fault { line, text } in &document.warnings {
+        // Nobody is left to tell should this fail.
+        let _ = writeln!(stderr(), "{}: line {line}: warning: {text}", file.display());
+    }
 }
 
 /// Tells the process that runs with this file to drain, as SIGTERM does.
@@ -43,9 +68,33 @@ pub fn check(file: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// Everything that is wrong in the file, or why the process does not take the order.
 pub fn drain(file: &Path) -> anyhow::Result<()> {
+    let (addr, token) = orders(file)?;
+    Ok(driver::http::drain(addr, &token)?)
+}
+
+/// Gives a cluster document to the process that runs with the configuration `file`, which stores it and
+/// spreads it to every other node.
+///
+/// # Errors
+/// Everything that is wrong in either, or why the process does not take the document: its version must
+/// be higher than that in force.
+pub fn apply(document: &Path, file: &Path) -> anyhow::Result<()> {
+    let (addr, token) = orders(file)?;
+    let path = document;
+    let document = load(path, ClusterDocument::parse)?;
+    warn(path, &document);
+    driver::http::put(addr, &token, DOCUMENT_PATH, document.text.as_bytes())?;
+    Ok(())
+}
+
+/// Returns where the process with this file takes orders, and what it must be shown.
+fn orders(file: &Path) -> anyhow::Result<(SocketAddr, Token)> {
     let config = load(file, Config::parse)?;
-    let (Some(http), Some(token)) = (config.http, &config.token) else {
+    let (Some(http), Some(token)) = (config.http, config.token) else {
         anyhow::bail!("{}: [http] has to name `listen` and `token` for orders", file.display());
     };
-    Ok(driver::http::drain(http, token)?)
+    Ok((http, token))
 }
+
+/// Where a document is put, below `/api/v1/`.
+pub const DOCUMENT_PATH: &str = "cluster/document";

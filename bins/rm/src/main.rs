@@ -10,6 +10,7 @@ fn main() -> ExitCode {
         serve: rm::serve,
         check: rm::check,
         drain: rm::drain,
+        apply: Some(rm::apply),
     };
     program.main()
 }

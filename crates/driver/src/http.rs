@@ -29,7 +29,7 @@ mod door;
 mod tests;
 mod token;
 
-pub use client::{DrainError, drain};
+pub use client::{OrderError, drain, put};
 pub use token::{TOKEN_MAX, TOKEN_MIN, Token, TokenError};
 
 /// Where a node is told to drain.

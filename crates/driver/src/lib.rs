@@ -28,6 +28,6 @@ pub use node::{
     BindError, Class, Input, Node, NodeId, Output, Reply, Request, SocketId, Start, StopReason,
     Verb,
 };
-pub use program::Program;
+pub use program::{Apply, Program};
 pub use run::{RunConfig, RunError, run};
 pub use sys::realtime;

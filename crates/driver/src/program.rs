@@ -22,7 +22,13 @@ pub struct Program<E> {
     pub check: fn(&Path) -> Result<(), E>,
     /// `drain FILE`: lets the process that the file describes give its work away.
     pub drain: fn(&Path) -> Result<(), E>,
+    /// `apply FILE --config FILE`: gives the first file, a document of the cluster, to the process that
+    /// the second one describes. Programs without such documents have none.
+    pub apply: Option<Apply<E>>,
 }
+
+/// What a document and a configuration file are given to.
+pub type Apply<E> = fn(&Path, &Path) -> Result<(), E>;
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
     /// Does what the arguments of this process ask for. What went wrong is
@@ -30,9 +36,13 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
     pub fn main(&self) -> ExitCode {
         let mut arguments = self.command().get_matches();
         let done = match arguments.remove_subcommand() {
-            Some((name, mut command)) if name == DRAIN => (self.drain)(&file(&mut command)),
-            Some((_, mut command)) => (self.check)(&file(&mut command)),
-            None => (self.serve)(&file(&mut arguments)),
+            Some((name, mut command)) if name == DRAIN => (self.drain)(&file(&mut command, FILE)),
+            Some((name, mut command)) if name == APPLY => {
+                let apply = self.apply.expect("only programs that have it know the word");
+                apply(&file(&mut command, DOCUMENT), &file(&mut command, FILE))
+            }
+            Some((_, mut command)) => (self.check)(&file(&mut command, FILE)),
+            None => (self.serve)(&file(&mut arguments, FILE)),
         };
         let Err(error) = done else { return ExitCode::SUCCESS };
         // Nobody is left to tell should this fail.
@@ -52,6 +62,15 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
         let drain = Command::new(DRAIN)
             .about("Tells the process that runs with this configuration file to drain and to end")
             .arg(file.clone());
+        let document = Arg::new(DOCUMENT)
+            .value_name("DOCUMENT")
+            .value_parser(value_parser!(PathBuf))
+            .required(true)
+            .help("The cluster document");
+        let apply = Command::new(APPLY)
+            .about("Gives a cluster document to the process that runs with a configuration file")
+            .arg(document)
+            .arg(file.clone().long("config"));
         Command::new(self.name)
             .about(self.about)
             .version(self.version)
@@ -60,11 +79,12 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
             .arg(file.long("config"))
             .subcommand(check)
             .subcommand(drain)
+            .subcommands(self.apply.map(|_| apply))
     }
 }
 
-fn file(arguments: &mut clap::ArgMatches) -> PathBuf {
-    arguments.remove_one(FILE).expect("the argument is required")
+fn file(arguments: &mut clap::ArgMatches, name: &str) -> PathBuf {
+    arguments.remove_one(name).expect("the argument is required")
 }
 
 /// Returns what went wrong and why, in one line each level.
@@ -79,7 +99,9 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 }
 
 const FILE: &str = "file";
+const DOCUMENT: &str = "document";
 const DRAIN: &str = "drain";
+const APPLY: &str = "apply";
 
 #[cfg(test)]
 mod tests {
@@ -93,20 +115,28 @@ mod tests {
         serve: |_| Ok(()),
         check: |_| Ok(()),
         drain: |_| Ok(()),
+        apply: None,
     };
 
     #[test]
     fn a_file_is_run_or_checked_and_nothing_else_is_understood() {
-        let asks = |arguments: &[&str]| {
+        let knows = |program: &Program<LoadError>, arguments: &[&str]| {
             let arguments = ["program"].iter().chain(arguments);
-            PROGRAM.command().try_get_matches_from(arguments).is_ok()
+            program.command().try_get_matches_from(arguments).is_ok()
         };
+        let asks = |arguments: &[&str]| knows(&PROGRAM, arguments);
 
         PROGRAM.command().debug_assert();
         assert!(asks(&["--config", "a.toml"]) && asks(&["check", "a.toml"]));
         assert!(asks(&["drain", "a.toml"]));
         assert!(!asks(&[]) && !asks(&["check"]) && !asks(&["a.toml"]));
         assert!(!asks(&["--config", "a.toml", "check", "b.toml"]));
+
+        let apply = ["apply", "d.toml", "--config", "a.toml"];
+        let applies = Program { apply: Some(|_, _| Ok(())), ..PROGRAM };
+        applies.command().debug_assert();
+        assert!(knows(&applies, &apply) && !asks(&apply));
+        assert!(!knows(&applies, &apply[..2]) && knows(&applies, &["check", "a.toml"]));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use failover::NodeId;
 use quota_split::{Answer, Matched, Matcher, Numbers, Policies, Signs, Tree, Unmatched, Violation};
 use siphasher::sip::SipHasher24;
 
+pub use fit::Claim;
+
+mod fit;
 mod segments;
 mod tenants;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The configuration files that the READMEs show.
 
+use rm::cluster::ClusterDocument;
+
 #[test]
 fn the_files_in_the_readme_are_sound_and_fit_each_other() {
     let [signalling, media] = files(include_str!("../../../../README.md"))[..] else {
@@ -15,9 +17,15 @@ fn the_files_in_the_readme_are_sound_and_fit_each_other() {
 
 #[test]
 fn a_program_knows_every_key_that_its_own_readme_shows() {
-    let [signalling] = files(include_str!("../../README.md"))[..] else { panic!("it shows one") };
+    let [signalling, document] = files(include_str!("../../README.md"))[..] else {
+        panic!("it shows two")
+    };
     rm::Config::parse(signalling).unwrap();
     rm::Config::parse(&with_every_key(signalling)).unwrap();
+    for text in [document.to_owned(), with_every_key(document)] {
+        let document = ClusterDocument::parse(&text).unwrap();
+        assert_eq!(document.warnings, []);
+    }
 
     let readme = include_str!("../../../mediagate/README.md");
     let [media] = files(readme)[..] else { panic!("it shows one") };

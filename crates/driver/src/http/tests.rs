@@ -100,7 +100,7 @@ fn a_node_that_answers_nobody_is_asked_by_few_and_remembers_nobody() {
 fn a_node_without_a_token_takes_no_orders() {
     let run = Run::new(None);
     let error = drain(run.addr, &token("correct-horse-battery")).unwrap_err();
-    assert!(matches!(error, DrainError::Forbidden), "{error}");
+    assert!(matches!(error, OrderError::Forbidden), "{error}");
     assert!(!run.board.take_drain());
 }
 

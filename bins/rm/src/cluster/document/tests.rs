@@ -105,6 +105,33 @@ fn shared_calls_go_to_the_same_site_first_then_as_preferred() {
 }
 
 #[test]
+fn a_node_whose_own_file_says_something_else_is_told_of_it() {
+    let document = ClusterDocument::parse(SMALL).unwrap();
+    let id = |segment, rm| election::NodeId { segment: Segment(segment), rm };
+    let peers = [(NodeId(12), id(1, 2)), (NodeId(21), id(2, 1)), (NodeId(22), id(2, 2))];
+    let own = ["192.0.2.1:5060".parse().unwrap()];
+    let claim =
+        Claim { id: id(1, 1), node: NodeId(11), site: "london", advertised: &own, peers: &peers };
+    assert_eq!(document.misfits(&claim), Vec::<String>::new());
+
+    let theirs = ["192.0.2.2:5060".parse().unwrap()];
+    let twisted = [(NodeId(12), id(2, 1)), (NodeId(21), id(2, 1))];
+    let wrong = Claim { site: "paris", advertised: &theirs, peers: &twisted, ..claim };
+    let misfits = document.misfits(&wrong);
+    for (misfit, start) in misfits.iter().zip([
+        "this node stands in \"paris\", and segment 1 in \"london\"",
+        "192.0.2.2:5060 is advertised here, and is an address of segment 2",
+        "node 12 has `segment = 2` and `rm = 1` here, which node 21 has",
+        "node 22 is `rm = 2` of segment 2 in the cluster document, and no [[peer]] here",
+    ]) {
+        assert!(misfit.starts_with(start), "{misfit}");
+    }
+    assert_eq!(misfits.len(), 4, "{misfits:#?}");
+    let stranger = Claim { id: id(7, 1), ..claim };
+    assert_eq!(document.misfits(&stranger).len(), 3, "no such segment or place, another address");
+}
+
+#[test]
 fn everything_wrong_is_told_at_once_and_by_line() {
     let text = r#"version = 0
 method = "fair"
