@@ -214,6 +214,7 @@ fn measure(
     Ok(sums)
 }
 
+/// Puts one slice of load on `kind` and adds what it cost to `sum`.
 fn slice(
     kind: Kind,
     rate: u32,
@@ -278,14 +279,27 @@ fn slice(
 
     if counters.any() && sum.counts.is_none() {
         let time = Duration::from_secs(2);
-        let load = Load { calls: rate * (5 + u32::try_from(args.hold / 1000)?), ..load };
-        let caller = Caller::start(folder, CALLER, PROXY, &load, Manner::Strict, None)?;
-        std::thread::sleep(hold + Duration::from_secs(1));
-        sum.counts = Some(counters.count(&pids, time, folder)?);
+        sum.counts = Some(count(counters, time, &pids, &load, folder)?);
         sum.counted_calls = time.as_secs_f64() * f64::from(rate);
-        caller.finish()?;
     }
     Ok(())
+}
+
+/// Counts for `time` what `pids` do once `load` stands.
+fn count(
+    counters: &Counters,
+    time: Duration,
+    pids: &[u32],
+    load: &Load,
+    folder: &Path,
+) -> anyhow::Result<Counts> {
+    let seconds = 5 + u32::try_from(load.hold.as_secs())?;
+    let load = Load { calls: load.rate * seconds, ..*load };
+    let caller = Caller::start(folder, CALLER, PROXY, &load, Manner::Strict, None)?;
+    std::thread::sleep(load.hold + Duration::from_secs(1));
+    let counts = counters.count(pids, time, folder)?;
+    caller.finish()?;
+    Ok(counts)
 }
 
 fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {
