@@ -20,6 +20,7 @@ pub mod sim;
 mod sockets;
 pub mod store;
 mod sys;
+pub mod tls;
 
 pub use link::{Dial, LinksConfig, LinksError};
 pub use logging::{LogConfig, logging};

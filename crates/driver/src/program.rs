@@ -5,7 +5,9 @@ use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Arg, Command, value_parser};
+use clap::{Arg, ArgMatches, Command, value_parser};
+
+use crate::tls::command as certificates;
 
 /// A program that is described by one configuration file.
 #[derive(Clone, Copy, Debug)]
@@ -36,18 +38,26 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
     pub fn main(&self) -> ExitCode {
         let mut arguments = self.command().get_matches();
         let done = match arguments.remove_subcommand() {
-            Some((name, mut command)) if name == DRAIN => (self.drain)(&file(&mut command, FILE)),
-            Some((name, mut command)) if name == APPLY => {
-                let apply = self.apply.expect("only programs that have it know the word");
-                apply(&file(&mut command, DOCUMENT), &file(&mut command, FILE))
-            }
-            Some((_, mut command)) => (self.check)(&file(&mut command, FILE)),
-            None => (self.serve)(&file(&mut arguments, FILE)),
+            Some((name, command)) if name == certificates::NAME => certificates::run(&command),
+            Some((name, mut command)) => self.order(&name, &mut command).map_err(Into::into),
+            None => (self.serve)(&file(&mut arguments, FILE)).map_err(Into::into),
         };
         let Err(error) = done else { return ExitCode::SUCCESS };
         // Nobody is left to tell should this fail.
-        let _ = writeln!(stderr(), "{}: {}", self.name, chain(&*error.into()));
+        let _ = writeln!(stderr(), "{}: {}", self.name, chain(&*error));
         ExitCode::FAILURE
+    }
+
+    /// Does what a command with a configuration file asks for.
+    fn order(&self, name: &str, command: &mut ArgMatches) -> Result<(), E> {
+        match name {
+            DRAIN => (self.drain)(&file(command, FILE)),
+            APPLY => {
+                let apply = self.apply.expect("only programs that have it know the word");
+                apply(&file(command, DOCUMENT), &file(command, FILE))
+            }
+            _ => (self.check)(&file(command, FILE)),
+        }
     }
 
     fn command(&self) -> Command {
@@ -79,11 +89,12 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
             .arg(file.long("config"))
             .subcommand(check)
             .subcommand(drain)
+            .subcommand(certificates::command())
             .subcommands(self.apply.map(|_| apply))
     }
 }
 
-fn file(arguments: &mut clap::ArgMatches, name: &str) -> PathBuf {
+fn file(arguments: &mut ArgMatches, name: &str) -> PathBuf {
     arguments.remove_one(name).expect("the argument is required")
 }
 
@@ -131,6 +142,8 @@ mod tests {
         assert!(asks(&["drain", "a.toml"]));
         assert!(!asks(&[]) && !asks(&["check"]) && !asks(&["a.toml"]));
         assert!(!asks(&["--config", "a.toml", "check", "b.toml"]));
+        assert!(asks(&["certificates", "tls", "--nodes", "1,2,31", "--days", "30"]));
+        assert!(!asks(&["certificates", "tls"]) && !asks(&["certificates", "tls", "--nodes", "0"]));
 
         let apply = ["apply", "d.toml", "--config", "a.toml"];
         let applies = Program { apply: Some(|_, _| Ok(())), ..PROGRAM };

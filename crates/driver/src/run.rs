@@ -427,7 +427,7 @@ pub(crate) fn clock() -> Instant {
 
 /// Milliseconds since 1970, zero before.
 #[expect(clippy::disallowed_methods, reason = "the one clock of a running node")]
-fn unix_ms() -> u64 {
+pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
