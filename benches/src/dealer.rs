@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bytes::Bytes;
 use driver::{
-    Class, Dial, Input, LinksConfig, Metrics, Node, NodeId, Output, RunConfig, StopReason,
+    Class, Dial, Input, LinksConfig, Metrics, Node, NodeId, Output, RunConfig, Security, StopReason,
 };
 use media::{Block, CallId, Failed, Frame, Lease, Leased, LegSpec, Open, Welcome};
 
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 classes: vec![Class::Control, Class::Calls],
             }],
             peers: None,
-            plaintext: true,
+            security: Security::Plaintext,
         },
         http: None,
         token: None,

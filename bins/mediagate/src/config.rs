@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use driver::http::Token;
-use driver::{LinksConfig, LogConfig, NodeId, RunConfig};
+use driver::{LinksConfig, LogConfig, NodeId, RunConfig, Security};
 use media::Network;
 
 /// The configuration of one media gateway, whether it comes from a file or from a program that holds a gateway.
@@ -21,8 +21,8 @@ pub struct Config {
     pub realtime: bool,
     /// Where b2bs dial this gateway; `None` if it is only built to be driven by hand.
     pub links: Option<SocketAddr>,
-    /// Allows links without TLS, between loopback addresses only.
-    pub plaintext: bool,
+    /// What protects the links.
+    pub security: Security,
     /// Where `/healthz` and `/metrics` are served.
     pub http: Option<SocketAddr>,
     /// What who gives orders over HTTP must know.
@@ -66,7 +66,7 @@ impl Config {
             host: node.to_string(),
             realtime: true,
             links: Some(SocketAddr::new(address, links)),
-            plaintext: address.is_loopback(),
+            security: if address.is_loopback() { Security::Plaintext } else { Security::default() },
             http: None,
             token: None,
             log: LogConfig::default(),
@@ -92,7 +92,7 @@ impl Config {
                 local: None,
                 dial: Vec::new(),
                 peers: None,
-                plaintext: self.plaintext,
+                security: self.security.clone(),
             },
             http: self.http,
             token: self.token.clone(),

@@ -12,7 +12,7 @@ use b2bua::gate::{Limits, Network};
 use b2bua::slot::SlotHash;
 use b2bua::{Listener, Transport};
 use driver::http::Token;
-use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig};
+use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig, Security};
 use failover::ownership::{self, Member};
 use failover::{Boot, Clock, NodeId};
 
@@ -32,8 +32,8 @@ pub struct Config {
     pub roles: Roles,
     /// Where other nodes dial this one.
     pub links: Option<SocketAddr>,
-    /// Allows links without TLS, between loopback addresses only.
-    pub plaintext: bool,
+    /// What protects the links.
+    pub security: Security,
     /// Where `/healthz` and `/metrics` are served.
     pub http: Option<SocketAddr>,
     /// What who gives orders over HTTP must know.
@@ -130,7 +130,7 @@ impl Config {
             realtime: true,
             roles: Roles::default(),
             links: None,
-            plaintext: address.is_loopback(),
+            security: if address.is_loopback() { Security::Plaintext } else { Security::default() },
             http: None,
             token: None,
             store: None,
@@ -164,7 +164,7 @@ impl Config {
                 local: Some(self.address),
                 dial: self.dials(),
                 peers: Some(self.known_peers()),
-                plaintext: self.plaintext,
+                security: self.security.clone(),
             },
             http: self.http,
             token: self.token.clone(),

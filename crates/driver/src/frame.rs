@@ -14,6 +14,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::tls::CertificateFault;
+
 /// The longest payload of a frame, in bytes.
 ///
 /// A SIP message over UDP is at most 64 kB; a batch of records is cut to fit.
@@ -60,7 +62,7 @@ pub fn header(len: u32, version: u16, kind: u16) -> [u8; HEADER_LEN] {
 
 /// Why the bytes of a link are no frames. The peer is at fault and the link
 /// must close, since the next frame's start is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// A payload longer than it may be.
@@ -81,6 +83,12 @@ pub enum Fault {
     /// The peer is not the one that was dialled, or has no id or our own.
     #[error("not the node that was expected")]
     WrongNode,
+    /// The peer's certificate is not of the node that it says it is.
+    #[error("the peer's certificate {0}")]
+    Certificate(CertificateFault),
+    /// The peer speaks TLS where links are without.
+    #[error("the peer speaks TLS, and links here are without")]
+    SpeaksTls,
     /// The configuration has no node with this id.
     #[error("a node that the configuration does not name")]
     UnknownNode,
@@ -93,6 +101,41 @@ pub enum Fault {
     /// Nothing came for too long.
     #[error("silence")]
     Silence,
+}
+
+impl Fault {
+    /// Its name in the metrics.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::TooLong => "too_long",
+            Self::Version => "version",
+            Self::NoHello => "no_hello",
+            Self::BadHello => "bad_hello",
+            Self::NoVersion => "no_common_version",
+            Self::WrongNode => "wrong_node",
+            Self::Certificate(fault) => fault.label(),
+            Self::SpeaksTls => "speaks_tls",
+            Self::UnknownNode => "unknown_node",
+            Self::WrongAddress => "wrong_address",
+            Self::Duplicate => "duplicate",
+            Self::Silence => "silence",
+        }
+    }
+
+    /// Whether an operator has to do something, or somebody tries what he may not.
+    pub(crate) fn alarms(&self) -> bool {
+        match self {
+            Self::Version
+            | Self::NoVersion
+            | Self::WrongNode
+            | Self::Certificate(_)
+            | Self::SpeaksTls
+            | Self::UnknownNode
+            | Self::WrongAddress
+            | Self::Duplicate => true,
+            Self::TooLong | Self::NoHello | Self::BadHello | Self::Silence => false,
+        }
+    }
 }
 
 /// One frame as it came.
@@ -111,6 +154,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// Whether the next byte begins a frame.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.partial.is_empty()
+    }
+
     /// Takes in what was read next and gives every whole frame to `take`,
     /// until that returns a fault.
     ///

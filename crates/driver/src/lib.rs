@@ -22,7 +22,7 @@ pub mod store;
 mod sys;
 pub mod tls;
 
-pub use link::{Dial, LinksConfig, LinksError};
+pub use link::{Dial, LinksConfig, LinksError, Security};
 pub use logging::{LogConfig, logging};
 pub use metrics::Metrics;
 pub use node::{

@@ -5,7 +5,7 @@
 //! breaks the protocol or is silent for [`SILENCE_MAX`], never because there
 //! is much to carry: then the queue drops, and says so before.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -15,7 +15,10 @@ use nix::sys::epoll::EpollFlags;
 use socket2::Socket;
 use tracing::{debug, warn};
 
-use self::connection::{Connection, State};
+use self::connection::{Connection, State, is_transient};
+use self::ending::{Ending, Faults};
+use self::handshakes::Handshakes;
+use self::stream::{Scratch, Stream};
 use crate::frame::Reader;
 use crate::metrics::Metrics;
 use crate::node::{Class, Input, NodeId};
@@ -23,82 +26,23 @@ use crate::patience::{BACKOFF_MAX, BACKOFF_MIN, GREETING_MAX, SILENCE_MAX};
 use crate::queue::{QUEUE_LEN_MAX, Queue};
 use crate::sys::Poller;
 
+mod config;
 mod connection;
+mod ending;
+mod handshakes;
+mod stream;
 mod tcp;
 #[cfg(test)]
 mod tests;
 
+pub use config::{Dial, LinksConfig, LinksError, Security};
+
 /// Connections at once, those that have not said who they are included.
 const CONNECTIONS_MAX: usize = 1024;
-/// How much one turn reads from one link.
-const READ_LEN_MAX: usize = 1 << 18;
-
-/// How a node is linked to others.
-#[derive(Clone, Debug, Default)]
-pub struct LinksConfig {
-    /// Where others dial this node; `None` if nobody does.
-    pub listen: Option<SocketAddr>,
-    /// The source address of links that this node dials.
-    pub local: Option<IpAddr>,
-    /// Whom this node dials. If two nodes dial each other, the link of the
-    /// one with the lower id stands.
-    pub dial: Vec<Dial>,
-    /// Who may dial this node: whoever says an id and, where an address is
-    /// given, dials from there. `None` lets everybody in. Not to be relied on
-    /// beyond slips: an id is only said, until links have TLS.
-    pub peers: Option<BTreeMap<NodeId, Option<IpAddr>>>,
-    /// Allows links without TLS, which works between loopback addresses only.
-    pub plaintext: bool,
-}
-
-impl LinksConfig {
-    fn check(&self, node: NodeId) -> Result<(), LinksError> {
-        if let Some(dial) = self.dial.iter().find(|dial| dial.peer == node) {
-            return Err(LinksError::DialsItself(dial.peer));
-        }
-        let local = self.local.map(|ip| SocketAddr::new(ip, 0)).filter(|_| !self.dial.is_empty());
-        let addrs = self.dial.iter().map(|dial| dial.addr).chain(self.listen).chain(local);
-        match addrs.into_iter().find(|addr| !(self.plaintext && addr.ip().is_loopback())) {
-            Some(addr) => Err(LinksError::NeedsTls(addr)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A node to keep links to.
-#[derive(Clone, Debug)]
-pub struct Dial {
-    /// Who is expected there; another is refused.
-    pub peer: NodeId,
-    /// Where it listens.
-    pub addr: SocketAddr,
-    /// Which links to keep.
-    pub classes: Vec<Class>,
-}
-
-/// Why links could not be set up. The configuration is at fault, or the
-/// address is taken.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinksError {
-    /// A link needs TLS.
-    #[error(
-        "links with TLS are not built yet: {0} cannot be used; \
-         use loopback addresses and say `plaintext = true`"
-    )]
-    NeedsTls(SocketAddr),
-    /// A node that dials itself.
-    #[error("node {0} is told to dial itself")]
-    DialsItself(NodeId),
-    /// The listener could not be opened.
-    #[error("cannot listen for links on {addr}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-}
+/// Connections at once that came in and have not said who they are: fewer than a process may have files.
+const STRANGERS_MAX: usize = 256;
+/// Rung when a handshake has ended.
+pub(crate) const HANDSHAKES_TOKEN: u64 = u64::MAX - 3;
 
 /// Who this process is to its peers.
 #[derive(Clone, Debug)]
@@ -117,6 +61,10 @@ pub(crate) struct Links {
     listener: Option<Listener>,
     targets: Vec<Target>,
     connections: BTreeMap<u64, Connection>,
+    /// Those that came in and have not said who they are.
+    strangers: BTreeSet<u64>,
+    /// With TLS.
+    handshakes: Option<Handshakes>,
     /// The connections that are links.
     up: BTreeMap<(NodeId, Class), u64>,
     /// Connections whose queues are to be written in this turn.
@@ -125,8 +73,9 @@ pub(crate) struct Links {
     connection_next: u64,
     /// When `handle_timeout` has something to look at; maybe too early.
     look_at: Instant,
-    scratch: Vec<u8>,
+    scratch: Scratch,
     counters: Counters,
+    faults: Faults,
 }
 
 struct Listener {
@@ -162,7 +111,6 @@ struct Counters {
     dropped_full: u64,
     dropped_old: u64,
     unknown: u64,
-    faults: u64,
     congested: u64,
     dials: u64,
 }
@@ -188,6 +136,17 @@ impl Links {
                     .map_err(|source| LinksError::Listen { addr, source })?,
             ),
         };
+        let handshakes = match &config.security {
+            Security::Undecided | Security::Plaintext => None,
+            Security::Tls(tls) => Some(
+                Handshakes::start(tls.clone())
+                    .and_then(|handshakes| {
+                        poller.add(&*handshakes.done, HANDSHAKES_TOKEN, false)?;
+                        Ok(handshakes)
+                    })
+                    .map_err(LinksError::Thread)?,
+            ),
+        };
         let mut targets = Vec::new();
         for dial in &config.dial {
             targets.extend(dial.classes.iter().map(|&class| Target {
@@ -206,13 +165,16 @@ impl Links {
             listener,
             targets,
             connections: BTreeMap::new(),
+            strangers: BTreeSet::new(),
+            handshakes,
             up: BTreeMap::new(),
             unwritten: Vec::new(),
             events: VecDeque::new(),
             connection_next: 0,
             look_at: now,
-            scratch: vec![0; READ_LEN_MAX],
+            scratch: Scratch::new(),
             counters: Counters::default(),
+            faults: Faults::default(),
         })
     }
 
@@ -232,14 +194,40 @@ impl Links {
                 }
             };
             let Some(remote) = remote else { continue };
-            if CONNECTIONS_MAX <= self.connections.len() && !self.make_room(now) {
+            let full =
+                STRANGERS_MAX <= self.strangers.len() || CONNECTIONS_MAX <= self.connections.len();
+            if full && !self.make_room(now) {
                 warn!(%remote, "link refused: too many connections");
                 continue;
             }
             let state = State::Greeting { until: now + GREETING_MAX };
-            if let Err(error) = self.connection(now, socket, remote, None, state) {
-                warn!(%remote, %error, "link refused");
+            match self.connection(now, socket, remote, None, state) {
+                Ok(id) => {
+                    self.strangers.insert(id);
+                    self.greet(now, id);
+                }
+                Err(error) => warn!(%remote, %error, "link refused"),
             }
+        }
+    }
+
+    /// Takes back what the handshakes are done with.
+    pub(crate) fn handshaken(&mut self, now: Instant) {
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.done.hush();
+        }
+        while let Some((id, ended)) = self.handshakes.as_mut().and_then(Handshakes::poll_ended) {
+            match ended {
+                Ok(session) => self.secured(now, id, session),
+                Err(fault) => self.close(now, id, &fault.into()),
+            }
+        }
+    }
+
+    /// Lets connections that are made from now on have the certificates that the files now hold.
+    pub(crate) fn reload(&self) {
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.reload();
         }
     }
 
@@ -323,7 +311,7 @@ impl Links {
 
     /// Whether all that was queued is written.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.connections.values().all(|connection| connection.queue.is_empty())
+        self.connections.values().all(Connection::is_flushed)
     }
 
     /// Returns what the node must be told next.
@@ -342,7 +330,12 @@ impl Links {
         self.listener.as_ref()?.socket.local_addr().ok()?.as_socket()
     }
 
-    pub(crate) fn metrics(&self, out: &mut Metrics) {
+    /// Adds the figures of `unix_ms` milliseconds since 1970.
+    pub(crate) fn metrics(&self, unix_ms: u64, out: &mut Metrics) {
+        self.faults.metrics(out);
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.metrics(unix_ms, out);
+        }
         let counters = &self.counters;
         let name = "driver_link_frames_total";
         let help = "Frames on links, keep-alives excluded when sent.";
@@ -361,8 +354,6 @@ impl Links {
         let (name, help) =
             ("driver_link_unknown_total", "Frames of the links' own kinds, skipped.");
         out.counter(name, help, &[], counters.unknown);
-        let (name, help) = ("driver_link_faults_total", "Links closed for a fault of the peer.");
-        out.counter(name, help, &[], counters.faults);
         let (name, help) = ("driver_link_congested_total", "Times that a queue became too old.");
         out.counter(name, help, &[], counters.congested);
         let (name, help) = ("driver_link_dials_total", "Connections tried.");
@@ -374,11 +365,8 @@ impl Links {
     /// Closes the connection that has waited longest for its peer's hello: who means it says it at
     /// once. Returns whether there was one.
     fn make_room(&mut self, now: Instant) -> bool {
-        let mute = self.connections.iter().find(|(_, connection)| {
-            matches!(connection.state, State::Greeting { .. }) && connection.target.is_none()
-        });
-        let Some((&id, _)) = mute else { return false };
-        self.close(now, id, &"no greeting, and others wait");
+        let Some(&id) = self.strangers.first() else { return false };
+        self.close(now, id, &Ending::Crowded);
         true
     }
 
@@ -436,7 +424,7 @@ impl Links {
         let connecting = matches!(state, State::Connecting { .. });
         self.poller.add(&socket, id, connecting)?;
         let connection = Connection {
-            socket,
+            stream: Stream::new(socket),
             remote,
             target,
             state,

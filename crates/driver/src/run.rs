@@ -19,7 +19,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tracing::{error, info, warn};
 
 use crate::http::{self, Board, Token};
-use crate::link::{Identity, Links, LinksConfig, LinksError};
+use crate::link::{HANDSHAKES_TOKEN, Identity, Links, LinksConfig, LinksError};
 use crate::metrics::Metrics;
 use crate::node::{Input, Node, NodeId, Output, SocketId, Start, StopReason};
 use crate::numbers::{Numbers, NumbersError};
@@ -32,7 +32,7 @@ const METRICS_PERIOD: Duration = Duration::from_secs(1);
 /// Rounds of sending in one turn: what is sent may fail and be answered.
 const ROUNDS_MAX: usize = 4;
 
-// Below these, a token is the id of a connection.
+// Below these, a token is the id of a connection. The links have one of their own.
 const SOCKET_TOKENS: u64 = 1 << 62;
 const LISTENER_TOKEN: u64 = u64::MAX;
 const BELL_TOKEN: u64 = u64::MAX - 1;
@@ -255,6 +255,7 @@ impl<N: Node> Loop<N> {
                 self.inputs.push(Input::Woken);
             }
             LISTENER_TOKEN => self.links.accept(clock()),
+            HANDSHAKES_TOKEN => self.links.handshaken(clock()),
             SOCKET_TOKENS.. => {
                 if let Ok(id) = u32::try_from(token - SOCKET_TOKENS) {
                     self.sockets.receive(SocketId(id), &mut self.inputs);
@@ -268,6 +269,7 @@ impl<N: Node> Loop<N> {
         while let Some(Ok(Some(signal))) = self.signals.as_ref().map(SignalFd::read_signal) {
             if i32::try_from(signal.ssi_signo) == Ok(libc::SIGHUP) {
                 info!("told to reload");
+                self.links.reload();
                 self.inputs.push(Input::Reload);
             } else if self.draining {
                 warn!("told to end at once");
@@ -379,7 +381,7 @@ impl<N: Node> Loop<N> {
 
     fn metrics(&mut self, out: &mut Metrics) {
         self.node.metrics(out);
-        self.links.metrics(out);
+        self.links.metrics(unix_ms(), out);
         self.sockets.metrics(out);
         let counters = &mut self.counters;
         out.counter("driver_turns_total", "Turns of the loop.", &[], counters.turns);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use driver::config::{Faults, Table, is_one_host, read};
 use driver::http::Token;
-use driver::{LogConfig, NodeId};
+use driver::{LogConfig, NodeId, Security};
 use media::BLOCK_PORTS;
 
 use super::Config;
@@ -19,7 +19,7 @@ impl Config {
         read(text, |root| {
             let mut config = Self::new(NodeId(0), IpAddr::V4(Ipv4Addr::LOCALHOST), 0, 0);
             let address = read_node(&root.table("node"), &mut config);
-            read_links(&root.table("links"), &mut config);
+            read_links(&root.table("links"), &root.table("tls"), &mut config);
             read_http(&root.table("http"), &mut config);
             config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
             let media = root.table("media");
@@ -39,17 +39,14 @@ fn read_node(node: &Table<'_>, config: &mut Config) -> Option<IpAddr> {
     node.key("address").own_ip()
 }
 
-fn read_links(links: &Table<'_>, config: &mut Config) {
+fn read_links(links: &Table<'_>, tls: &Table<'_>, config: &mut Config) {
     let listen = links.key("listen").required("where b2bs reach this gateway");
     config.links = listen.own_addr();
-    config.plaintext = links.key("plaintext").boolean().unwrap_or(false);
-    if let Some(addr) = config.links
-        && !(config.plaintext && addr.ip().is_loopback())
-    {
-        links.key("listen").fault(
-            "needs TLS, which is not built yet: use a loopback address and `plaintext = true`",
-        );
+    let security = Security::read(links, tls, config.node);
+    if let Some(addr) = config.links {
+        Security::check(security.as_ref(), &links.key("listen"), addr);
     }
+    config.security = security.unwrap_or_default();
 }
 
 fn read_http(http: &Table<'_>, config: &mut Config) {

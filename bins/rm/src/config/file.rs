@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use b2bua::gate::Network;
 use b2bua::{Route, Transport};
-use driver::LogConfig;
 use driver::config::{Faults, Key, Table, is_one_host, read};
 use driver::http::Token;
+use driver::{LogConfig, Security};
 use failover::NodeId;
 
 use super::{Config, ListenerConfig, Peer, PeerRoles, Roles};
@@ -22,17 +22,19 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, Faults> {
         read(text, |root| {
             let mut config = Self::new(NodeId(0), IpAddr::V4(Ipv4Addr::LOCALHOST));
-            config.plaintext = false;
             let (node, links) = (root.table("node"), root.table("links"));
             let all_roles_are_known = read_node(&node, &mut config);
-            read_links(&links, &mut config);
+            let own = driver::NodeId(config.node.0);
+            let security = Security::read(&links, &root.table("tls"), own);
+            read_links(&links, security.as_ref(), &mut config);
             read_http(&root.table("http"), &mut config);
             let store = root.table("store");
             config.store = store.key("path").string().map(PathBuf::from);
             config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
             let segment = root.table("segment");
             read_segment(&segment, &mut config);
-            read_peers(&root.tables("peer"), &mut config);
+            read_peers(&root.tables("peer"), security.as_ref(), &mut config);
+            config.security = security.unwrap_or_default();
             if !all_roles_are_known {
                 // One is misspelt, and any of what follows may belong to it.
                 config.roles = Roles { gate: true, b2b: true, controller: true };
@@ -79,15 +81,10 @@ fn read_node(node: &Table<'_>, config: &mut Config) -> bool {
     all_are_known
 }
 
-fn read_links(links: &Table<'_>, config: &mut Config) {
+fn read_links(links: &Table<'_>, security: Option<&Security>, config: &mut Config) {
     config.links = links.key("listen").own_addr();
-    config.plaintext = links.key("plaintext").boolean().unwrap_or(false);
-    if let Some(addr) = config.links
-        && !(config.plaintext && addr.ip().is_loopback())
-    {
-        links.key("listen").fault(
-            "needs TLS, which is not built yet: use a loopback address and `plaintext = true`",
-        );
+    if let Some(addr) = config.links {
+        Security::check(security, &links.key("listen"), addr);
     }
 }
 
@@ -152,7 +149,7 @@ fn check_segment(segment: &Table<'_>, links: &Table<'_>, config: &Config) {
     }
 }
 
-fn read_peers(peers: &[Table<'_>], config: &mut Config) {
+fn read_peers(peers: &[Table<'_>], security: Option<&Security>, config: &mut Config) {
     let mut ids = BTreeSet::from([config.node]);
     for peer in peers {
         let id = peer.key("id").required("the peer's id, 1 to 65535").integer(1..=u16::MAX);
@@ -176,16 +173,8 @@ fn read_peers(peers: &[Table<'_>], config: &mut Config) {
         }
         if let Some(addr) = links
             && is_dialled
-            && !(config.plaintext && addr.ip().is_loopback())
         {
-            peer.key("link").fault(
-                "needs TLS, which is not built yet: use loopback addresses, and \
-                 `plaintext = true` in [links]",
-            );
-        }
-        if let Some(addr) = links
-            && is_dialled
-        {
+            Security::check(security, &peer.key("link"), addr);
             check_link(&peer.key("link"), addr, config);
         }
         let Some(id) = id else { continue };

@@ -1,14 +1,15 @@
 //! The life of one connection: connecting, greeting, up, closed.
 
-use std::fmt::Display;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
-use socket2::Socket;
-use tracing::{debug, info, warn};
+use rustls::Connection as Session;
+use tracing::{debug, error, info, warn};
 
+use super::ending::Ending;
+use super::stream::{ReadError, Stream};
 use super::{Identity, Links};
 use crate::codec;
 use crate::frame::{
@@ -18,9 +19,10 @@ use crate::frame::{
 use crate::node::{Class, Input, NodeId};
 use crate::patience::{BACKOFF_MIN, GREETING_MAX, KEEPALIVE, SILENCE_MAX};
 use crate::queue::{CONGESTED_AFTER, Queue};
+use crate::tls::{CertificateFault, check_name};
 
 pub(super) struct Connection {
-    pub(super) socket: Socket,
+    pub(super) stream: Stream,
     pub(super) remote: SocketAddr,
     /// Which of the targets was dialled.
     pub(super) target: Option<usize>,
@@ -37,6 +39,8 @@ pub(super) struct Connection {
 pub(super) enum State {
     /// The dialled peer has not answered.
     Connecting { until: Instant },
+    /// TLS is not there yet; the socket is lent to the handshakes.
+    Handshaking { until: Instant },
     /// One hello at least is missing.
     Greeting { until: Instant },
     /// Frames flow.
@@ -47,7 +51,9 @@ impl Connection {
     /// When it must be looked after; later than `now` if that was just done.
     pub(super) fn deadline(&self, now: Instant) -> Instant {
         match self.state {
-            State::Connecting { until } | State::Greeting { until } => until,
+            State::Connecting { until }
+            | State::Handshaking { until }
+            | State::Greeting { until } => until,
             State::Up { .. } => {
                 let at = (self.said_at + KEEPALIVE).min(self.heard_at + SILENCE_MAX);
                 match self.queue.oldest().map(|oldest| oldest + CONGESTED_AFTER) {
@@ -58,6 +64,11 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Whether all that was queued is with the kernel.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.queue.is_empty() && self.stream.is_flushed()
     }
 
     /// Queues a frame of the links' own.
@@ -72,21 +83,53 @@ impl Links {
     /// The dialled peer answered, or nobody did.
     pub(super) fn connected(&mut self, now: Instant, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let outcome = match connection.socket.take_error() {
-            Ok(None) => self.poller.modify(&connection.socket, id, false),
+        let socket = &*connection.stream.socket;
+        let outcome = match socket.take_error() {
+            Ok(None) => self.poller.modify(socket, id, false),
             Ok(Some(error)) | Err(error) => Err(error),
         };
         if let Err(error) = outcome {
-            self.close(now, id, &error);
+            self.close(now, id, &error.into());
             return;
         }
         connection.blocked = false;
         connection.state = State::Greeting { until: now + GREETING_MAX };
-        if let Some(target) = connection.target {
-            let hello = hello(&self.identity, self.targets[target].class);
-            connection.say(now, HELLO_V1, &hello);
+        self.greet(now, id);
+    }
+
+    /// Begins what comes before frames: with TLS the handshake, then the dialler's hello.
+    pub(super) fn greet(&mut self, now: Instant, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let target = connection.target.map(|target| &self.targets[target]);
+        if let Some(handshakes) = &mut self.handshakes {
+            let socket = connection.stream.socket.clone();
+            self.poller.remove(&*socket);
+            connection.state = State::Handshaking { until: now + GREETING_MAX };
+            if !handshakes.begin(id, socket, target.map(|target| target.peer)) {
+                self.close(now, id, &Ending::Crowded);
+            }
+        } else if let Some(target) = target {
+            connection.say(now, HELLO_V1, &hello(&self.identity, target.class));
             self.unwritten.push(id);
         }
+    }
+
+    /// Goes on with a connection whose handshake is done, unless it was given up before.
+    pub(super) fn secured(&mut self, now: Instant, id: u64, session: Box<Session>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let State::Handshaking { until } = connection.state else { return };
+        if let Err(error) = self.poller.add(&*connection.stream.socket, id, false) {
+            self.close(now, id, &error.into());
+            return;
+        }
+        connection.stream.secure(session);
+        connection.state = State::Greeting { until };
+        if let Some(target) = connection.target {
+            connection.say(now, HELLO_V1, &hello(&self.identity, self.targets[target].class));
+            self.unwritten.push(id);
+        }
+        // The dialler's hello may have come with the end of its handshake.
+        self.read(now, id);
     }
 
     /// Reads once what has come, all frames in it.
@@ -94,28 +137,31 @@ impl Links {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut reader = std::mem::take(&mut connection.reader);
-        let max = match connection.state {
-            State::Connecting { .. } | State::Greeting { .. } => HELLO_MAX,
-            State::Up { .. } => PAYLOAD_MAX,
+        let (max, greeting) = match connection.state {
+            State::Connecting { .. } | State::Handshaking { .. } | State::Greeting { .. } => {
+                (HELLO_MAX, true)
+            }
+            State::Up { .. } => (PAYLOAD_MAX, false),
         };
         self.counters.reads += 1;
-        match (&connection.socket).read(&mut scratch) {
-            Ok(0) => self.close(now, id, &"the peer closed"),
-            Ok(len) => {
+        match connection.stream.read(&mut scratch) {
+            Ok((0, _)) => self.close(now, id, &Ending::Closed),
+            Ok((len, bytes)) => {
                 connection.heard_at = now;
                 self.counters.bytes_in += len as u64;
-                let read = reader.read(&scratch[..len], max, |frame| self.take(now, id, frame));
+                let read = if greeting && reader.is_empty() && is_tls(bytes) {
+                    Err(Fault::SpeaksTls)
+                } else {
+                    reader.read(bytes, max, |frame| self.take(now, id, frame))
+                };
                 match (read, self.connections.get_mut(&id)) {
                     (Ok(()), Some(connection)) => connection.reader = reader,
                     (Ok(()), None) => {}
-                    (Err(fault), _) => {
-                        self.counters.faults += 1;
-                        self.close(now, id, &fault);
-                    }
+                    (Err(fault), _) => self.close(now, id, &fault.into()),
                 }
             }
-            Err(error) if is_transient(&error) => connection.reader = reader,
-            Err(error) => self.close(now, id, &error),
+            Err(ReadError::Io(error)) if is_transient(&error) => connection.reader = reader,
+            Err(error) => self.close(now, id, &error.into()),
         }
         self.scratch = scratch;
     }
@@ -161,6 +207,11 @@ impl Links {
         if peer.0 == 0 || peer == self.identity.node || !expected {
             return Err(Fault::WrongNode);
         }
+        if self.handshakes.is_some() {
+            let shown = connection.stream.shown();
+            let checked = shown.ok_or(CertificateFault::Unsound);
+            checked.and_then(|shown| check_name(shown, peer)).map_err(Fault::Certificate)?;
+        }
         if let (None, Some(peers)) = (target, &self.peers) {
             let known = peers.get(&peer).ok_or(Fault::UnknownNode)?;
             if known.is_some_and(|ip| ip != remote) {
@@ -179,6 +230,7 @@ impl Links {
         }
         connection.state = State::Up { peer, class, boot: theirs.boot, version: VERSION };
         self.look_at = self.look_at.min(connection.deadline(now));
+        self.strangers.remove(&id);
         self.up.insert((peer, class), id);
         self.events.push_back(Input::LinkUp { peer, class, boot: theirs.boot });
         let (role, remote) = (&theirs.role, connection.remote);
@@ -216,7 +268,7 @@ impl Links {
             }
         }
         for id in gone {
-            self.close(now, id, &"a newer link of this peer");
+            self.close(now, id, &Ending::Replaced);
         }
         Ok(())
     }
@@ -224,28 +276,27 @@ impl Links {
     /// Writes once.
     pub(super) fn write(&mut self, now: Instant, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.queue.is_empty() || matches!(connection.state, State::Connecting { .. }) {
+        if connection.is_flushed() || matches!(connection.state, State::Connecting { .. }) {
             return;
         }
         self.counters.writes += 1;
-        match (&connection.socket).write(connection.queue.bytes()) {
+        match connection.stream.write(&mut connection.queue) {
             Ok(len) => {
                 self.counters.bytes_out += len as u64;
-                connection.queue.written(len);
                 connection.said_at = now;
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => {
-                self.close(now, id, &error);
+                self.close(now, id, &error.into());
                 return;
             }
         }
-        let blocked = !connection.queue.is_empty();
+        let blocked = !connection.is_flushed();
         if blocked != connection.blocked {
             connection.blocked = blocked;
             self.look_at = self.look_at.min(connection.deadline(now));
-            if let Err(error) = self.poller.modify(&connection.socket, id, blocked) {
-                self.close(now, id, &error);
+            if let Err(error) = self.poller.modify(&*connection.stream.socket, id, blocked) {
+                self.close(now, id, &error.into());
                 return;
             }
         }
@@ -266,15 +317,16 @@ impl Links {
     pub(super) fn look_after(&mut self, now: Instant, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
-            State::Connecting { until } | State::Greeting { until } => {
+            State::Connecting { until }
+            | State::Handshaking { until }
+            | State::Greeting { until } => {
                 if until <= now {
-                    self.close(now, id, &"no greeting in time");
+                    self.close(now, id, &Ending::Late);
                 }
             }
             State::Up { .. } => {
                 if SILENCE_MAX <= now.saturating_duration_since(connection.heard_at) {
-                    self.counters.faults += 1;
-                    self.close(now, id, &Fault::Silence);
+                    self.close(now, id, &Fault::Silence.into());
                     return;
                 }
                 if connection.said_at + KEEPALIVE <= now {
@@ -293,23 +345,49 @@ impl Links {
     }
 
     /// Ends a connection, and tells the node if it was a link.
-    pub(super) fn close(&mut self, now: Instant, id: u64, why: &dyn Display) {
+    pub(super) fn close(&mut self, now: Instant, id: u64, why: &Ending) {
         let Some(connection) = self.connections.remove(&id) else { return };
-        self.poller.remove(&connection.socket);
+        self.strangers.remove(&id);
+        self.poller.remove(&*connection.stream.socket);
         // Others may hold the file open; the peer is to see the end anyway.
-        let _ = connection.socket.shutdown(std::net::Shutdown::Both);
+        let _ = connection.stream.socket.shutdown(std::net::Shutdown::Both);
         let remote = connection.remote;
         match connection.state {
             State::Connecting { .. } => debug!(%remote, %why, "link not made"),
-            State::Greeting { .. } => warn!(%remote, %why, "link refused"),
+            State::Handshaking { .. } | State::Greeting { .. } => {
+                self.faults.count(why);
+                let peer = connection.target.map(|target| self.targets[target].peer);
+                self.log_refusal(now, remote, peer, why);
+            }
             State::Up { peer, class, .. } => {
-                warn!(%peer, ?class, %remote, %why, "link down");
+                self.faults.count(why);
+                if why.alarms() {
+                    error!(%peer, ?class, %remote, %why, "link down");
+                } else {
+                    warn!(%peer, ?class, %remote, %why, "link down");
+                }
                 self.up.remove(&(peer, class));
                 self.events.push_back(Input::LinkDown { peer, class });
             }
         }
         if let Some(target) = connection.target {
             self.redial(now, target);
+        }
+    }
+
+    fn log_refusal(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        dialled: Option<NodeId>,
+        why: &Ending,
+    ) {
+        let Some(before) = self.faults.logs(now, why, dialled) else { return };
+        let peer = dialled.map(tracing::field::display);
+        if why.alarms() {
+            error!(peer, %remote, %why, before, "link refused");
+        } else {
+            warn!(peer, %remote, %why, before, "link refused");
         }
     }
 }
@@ -338,6 +416,11 @@ fn class(number: u8) -> Option<Class> {
     }
 }
 
-fn is_transient(error: &io::Error) -> bool {
+/// Whether bytes begin with a handshake or an alert of TLS, as no hello of ours can: RFC 8446 §5.1.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 3, ..])
+}
+
+pub(super) fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -14,6 +14,8 @@ use crate::frame::{
 use crate::patience::KEEPALIVE;
 use crate::run::clock;
 
+mod secure;
+
 const LISTENER_TOKEN: u64 = u64::MAX;
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
@@ -75,14 +77,17 @@ fn a_keep_alive_of_the_peer_is_no_silence() {
 fn those_who_say_nothing_keep_nobody_out() {
     let mut end = End::new(1);
     let mut mute = Vec::new();
-    for count in 1..=CONNECTIONS_MAX {
+    for count in 1..=STRANGERS_MAX {
         mute.push(Peer::dial(&end));
         while end.links.connections.len() < count {
             end.turn();
         }
     }
     let _peer = Peer::up(&mut end, 2, 5);
-    assert_eq!(end.links.connections.len(), CONNECTIONS_MAX);
+    assert_eq!(end.links.connections.len(), STRANGERS_MAX);
+    assert_eq!(end.links.faults.of("crowded"), 1);
+    let _other = Peer::up(&mut end, 3, 5);
+    assert_eq!(end.links.faults.of("crowded"), 1, "a link is no stranger");
 }
 
 #[test]
@@ -130,16 +135,8 @@ fn our_own_id_is_refused() {
 fn two_that_dial_each_other_end_with_one_link() {
     let mut ends = [End::new(1), End::new(2)];
     let addrs = ends.each_ref().map(|end| end.links.listens_on().unwrap());
-    let now = ends[0].now;
     for (end, (peer, addr)) in ends.iter_mut().zip([(2, addrs[1]), (1, addrs[0])]) {
-        end.links.targets.push(Target {
-            peer: NodeId(peer),
-            addr,
-            class: Class::Calls,
-            backoff: BACKOFF_MIN,
-            state: TargetState::Waiting { dial_at: now },
-        });
-        end.links.look_at = now;
+        end.dial(peer, addr);
     }
     let mut up = [0, 0];
     let mut quiet = 0;
@@ -210,17 +207,18 @@ fn a_queue_that_nobody_reads_drops_its_old_frames_and_stays_bounded() {
 
 #[test]
 fn addresses_that_need_tls_are_refused_with_a_remedy() {
-    let config = LinksConfig { listen: Some(ANY), plaintext: false, ..LinksConfig::default() };
+    let config = LinksConfig { listen: Some(ANY), ..LinksConfig::default() };
     let error = config.check(NodeId(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "links with TLS are not built yet: 127.0.0.1:0 cannot be used; \
-         use loopback addresses and say `plaintext = true`"
+        "links of 127.0.0.1:0 need TLS; between loopback addresses they can be `Security::Plaintext`"
     );
+    let security = Security::Plaintext;
     let addr = "192.0.2.1:1".parse().unwrap();
-    let listen = LinksConfig { listen: Some(addr), plaintext: true, ..LinksConfig::default() };
+    let listen = LinksConfig { listen: Some(addr), security, ..LinksConfig::default() };
+    let security = Security::Plaintext;
     let dial = |peer| Dial { peer: NodeId(peer), addr, classes: vec![Class::Calls] };
-    let dials = LinksConfig { dial: vec![dial(2)], plaintext: true, ..LinksConfig::default() };
+    let dials = LinksConfig { dial: vec![dial(2)], security, ..LinksConfig::default() };
     for config in [listen, dials.clone()] {
         assert!(matches!(config.check(NodeId(1)), Err(LinksError::NeedsTls(_))));
     }
@@ -275,12 +273,12 @@ fn a_fault_closes_the_link_at_once() {
     let too_long = header(u32::MAX, VERSION, 0x101).to_vec();
     let version = header(0, 9, 0x101).to_vec();
     let second_hello = said(HELLO_V1, &hello(2, 5));
-    for bytes in [too_long, version, second_hello] {
+    for (bytes, why) in [(too_long, "too_long"), (version, "version"), (second_hello, "no_hello")] {
         let mut end = End::new(1);
         let mut peer = Peer::up(&mut end, 2, 5);
         peer.stream.write_all(&bytes).unwrap();
         assert_eq!(end.next(), down(2));
-        assert_eq!(end.links.counters.faults, 1);
+        assert_eq!((end.links.faults.total(), end.links.faults.of(why)), (1, 1), "{why}");
     }
 }
 
@@ -305,12 +303,27 @@ struct End {
 
 impl End {
     fn new(node: u16) -> Self {
+        Self::with(node, Security::Plaintext)
+    }
+
+    fn with(node: u16, security: Security) -> Self {
         let poller = Rc::new(Poller::new().unwrap());
-        let config = LinksConfig { listen: Some(ANY), plaintext: true, ..LinksConfig::default() };
+        let config = LinksConfig { listen: Some(ANY), security, ..LinksConfig::default() };
         let identity = Identity { node: NodeId(node), role: "test".into(), boot: 77 };
         let now = clock();
         let links = Links::new(&config, identity, now, poller.clone(), LISTENER_TOKEN).unwrap();
         Self { links, poller, now }
+    }
+
+    fn dial(&mut self, peer: u16, addr: SocketAddr) {
+        self.links.targets.push(Target {
+            peer: NodeId(peer),
+            addr,
+            class: Class::Calls,
+            backoff: BACKOFF_MIN,
+            state: TargetState::Waiting { dial_at: self.now },
+        });
+        self.links.look_at = self.now;
     }
 
     /// One turn of a loop that does not wait.
@@ -320,6 +333,7 @@ impl End {
         for (token, flags) in ready {
             match token {
                 LISTENER_TOKEN => self.links.accept(self.now),
+                HANDSHAKES_TOKEN => self.links.handshaken(self.now),
                 id => self.links.ready(self.now, id, flags),
             }
         }
@@ -340,8 +354,8 @@ impl End {
     }
 
     fn turn_until_closed(&mut self, peer: &mut Peer) {
-        let faults = self.links.counters.faults;
-        while self.links.counters.faults == faults {
+        let faults = self.links.faults.total();
+        while self.links.faults.total() == faults {
             self.turn();
         }
         peer.hear_end();

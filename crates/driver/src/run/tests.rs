@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 
 use super::*;
-use crate::link::Dial;
+use crate::link::{Dial, Security};
 use crate::node::{BindError, Class};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -305,7 +305,7 @@ fn config(node: u16) -> RunConfig {
             local: Some(ANY.ip()),
             dial: Vec::new(),
             peers: None,
-            plaintext: true,
+            security: Security::Plaintext,
         },
         http: None,
         token: None,

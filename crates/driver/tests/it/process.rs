@@ -6,7 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use driver::{
-    Input, LinksConfig, Metrics, Node, NodeId, Output, RunConfig, RunError, Start, StopReason,
+    Input, LinksConfig, Metrics, Node, NodeId, Output, RunConfig, RunError, Security, Start,
+    StopReason,
 };
 use nix::sys::signal::{Signal, raise};
 
@@ -98,7 +99,8 @@ fn a_config_that_cannot_be_run_is_an_error_before_the_node_is_made() {
     let error = driver::run(&config(Some(addr)), make).unwrap_err();
     assert!(matches!(error, RunError::Http { .. }));
 
-    let links = LinksConfig { listen: Some(addr), plaintext: true, ..LinksConfig::default() };
+    let links =
+        LinksConfig { listen: Some(addr), security: Security::Plaintext, ..LinksConfig::default() };
     let error = driver::run(&RunConfig { links, ..config(None) }, make).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen for links on {addr}"));
 }
