@@ -111,6 +111,25 @@ fn places_that_nobody_can_reach_are_refused() {
 }
 
 #[test]
+fn links_need_certificates_or_loopback() {
+    let without = SHORT.replace("plaintext = true\n", "");
+    let faults = Config::parse(&without).unwrap_err().to_string();
+    assert!(faults.starts_with("line 6: `listen` in [links] needs TLS"), "{faults}");
+
+    let tls =
+        "[tls]\nauthority = \"no/ca.pem\"\ncertificate = \"no/node.pem\"\nkey = \"no/node.key\"\n";
+    let faults = Config::parse(&format!("{without}{tls}")).unwrap_err().to_string();
+    let lines: Vec<&str> =
+        faults.lines().map(|line| line.split(" is of").next().unwrap()).collect();
+    let expected = [
+        "line 10: `authority` in [tls]",
+        "line 11: `certificate` in [tls]",
+        "line 12: `key` in [tls]",
+    ];
+    assert_eq!(lines, expected, "{faults}");
+}
+
+#[test]
 fn beats_and_media_may_not_share_a_port() {
     let text = SHORT.replace("127.0.0.3:7231", "127.0.0.3:10001");
     let faults = Config::parse(&text).unwrap_err().to_string();

@@ -163,6 +163,42 @@ fn a_link_without_tls_is_refused_unless_it_is_asked_for_on_loopback() {
 }
 
 #[test]
+fn links_with_certificates_need_no_loopback_and_each_file_that_is_of_no_use_is_named() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("config-tls");
+    // It may be there from the last time.
+    let _ = std::fs::remove_dir_all(&folder);
+    let nodes = [1, 3].map(driver::NodeId);
+    driver::tls::authority::issue(&folder, &nodes, 365, now_ms()).unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let tls = |authority: &str, certificate: &str, key: &str| {
+        let [authority, certificate, key] = [authority, certificate, key].map(file);
+        let table = format!(
+            "[tls]\nauthority = {authority:?}\ncertificate = {certificate:?}\nkey = {key:?}\n"
+        );
+        WHOLE.replace("plaintext = true\n", &table).replace("127.0.0.3:7131", "192.0.2.3:7131")
+    };
+    let sound = tls("ca.pem", "node-1.pem", "node-1.key");
+    Config::parse(&sound).unwrap();
+    let both = sound.replace("[tls]", "plaintext = true\n[tls]");
+    for (text, at, why) in [
+        (both, 10, "is true although [tls] is there"),
+        (tls("none.pem", "node-1.pem", "node-1.key"), 11, "cannot be read"),
+        (
+            tls("ca.pem", "node-3.pem", "node-3.key"),
+            12,
+            "names node-3.holdline, not node-1.holdline",
+        ),
+        (tls("ca.pem", "ca.key", "node-1.key"), 12, "holds no certificate"),
+        (tls("ca.pem", "node-1.pem", "node-3.key"), 13, "is not the key of the certificate"),
+        (sound.replace("key = \"/", "# key = \"/"), 10, "`key` in [tls] is missing"),
+    ] {
+        let faults = Config::parse(&text).unwrap_err().to_string();
+        assert_eq!(faults.lines().filter_map(line).collect::<Vec<_>>(), [at], "{faults}");
+        assert!(faults.contains(why), "{faults}");
+    }
+}
+
+#[test]
 fn an_address_of_another_machine_is_refused() {
     for (line, own) in [(5, "address = \"127.0.0.1\""), (23, "listen = \"127.0.0.1:5060\"")] {
         let text = WHOLE.replace(own, &own.replace("127.0.0.1", "192.0.2.1"));
@@ -189,4 +225,10 @@ fn a_syntax_error_stands_alone_with_its_line() {
 /// The line that a fault names.
 fn line(fault: &str) -> Option<u32> {
     fault.strip_prefix("line ")?.split(':').next()?.parse().ok()
+}
+
+#[expect(clippy::disallowed_methods, reason = "certificates hold at real times")]
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_millis()).unwrap()
 }

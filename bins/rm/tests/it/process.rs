@@ -87,6 +87,60 @@ fn records_of_another_cluster_or_of_the_next_version_are_named_and_bring_no_call
     assert_eq!(calls.as_deref(), Some("0"));
 }
 
+#[test]
+fn two_processes_link_up_over_tls_and_one_of_another_authority_is_refused_by_name() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let issue = |name: &str, nodes: &str| {
+        let folder = folder.join(name);
+        // It may be there from the last time.
+        let _ = std::fs::remove_dir_all(&folder);
+        let output =
+            run(vec!["certificates".into(), folder.clone(), "--nodes".into(), nodes.into()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        folder
+    };
+    let (own, foreign) = (issue("tls-own", "1,2"), issue("tls-foreign", "2"));
+    let tls = |folder: &PathBuf, node: u8| {
+        let file = |name: String| folder.join(name);
+        let (certificate, key) =
+            (file(format!("node-{node}.pem")), file(format!("node-{node}.key")));
+        let authority = file("ca.pem".into());
+        format!("[tls]\nauthority = {authority:?}\ncertificate = {certificate:?}\nkey = {key:?}\n")
+    };
+    let first = CONFIG
+        .replace("127.9.2.", "127.9.5.")
+        .replace("[links]\nplaintext = true\n", "[segment]\nkey = \"00112233445566ff\"\n");
+    let first = format!("{first}\n{}{SECOND_AS_PEER}", tls(&own, 1));
+    let start = |name: &str, text: &str| Program::start(RM, &file(name, text));
+    let mut first = start("tls-first", &first);
+    first.log_until("listening for SIP");
+
+    let stranger = start("tls-stranger", &format!("{SECOND}{}", tls(&foreign, 2)));
+    let refused = first.log_until("link refused").pop().unwrap();
+    assert!(
+        refused.contains("ERROR") && refused.contains("is from an unknown authority"),
+        "{refused}"
+    );
+    assert!(refused.contains("peer=2"), "{refused}");
+    drop(stranger);
+
+    let _second = start("tls-second", &format!("{SECOND}{}", tls(&own, 2)));
+    let up = first.log_until("link up").pop().unwrap();
+    assert!(up.contains("peer=2"), "{up}");
+    // The figures are posted once a second.
+    #[expect(clippy::disallowed_methods, reason = "a real process takes its time")]
+    let mut texts = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        metrics("127.9.5.1:9131")
+    });
+    let links = |text: &String| figure(text, "driver_links_up").is_some_and(|up| up != "0");
+    let text = texts.find(links).unwrap();
+    assert!(text.contains("driver_link_faults_total{why=\"certificate_of_unknown_authority\"}"));
+    let days =
+        text.lines().filter(|line| line.starts_with("driver_certificate_days_left{")).count();
+    assert_eq!(days, 2, "{text}");
+}
+
 /// Sends a request until a final answer comes, and acknowledges that of an INVITE.
 fn ask(phone: &UdpSocket, method: &str, call_id: &str) -> String {
     let local = phone.local_addr().unwrap();
@@ -165,4 +219,34 @@ link = "127.9.2.3:7131"
 [[route]]
 prefix = ""
 targets = ["127.9.2.9:5999"]
+"#;
+
+/// A gate, and how the first node knows it.
+const SECOND: &str = r#"
+[node]
+id = 2
+address = "127.9.5.2"
+roles = ["gate"]
+realtime = false
+
+[segment]
+key = "00112233445566ff"
+
+[links]
+listen = "127.9.5.2:7102"
+
+[[listener]]
+listen = "127.9.5.2:5060"
+
+[[peer]]
+id = 1
+roles = ["b2b", "controller"]
+
+"#;
+
+const SECOND_AS_PEER: &str = r#"
+[[peer]]
+id = 2
+roles = ["gate"]
+link = "127.9.5.2:7102"
 "#;
