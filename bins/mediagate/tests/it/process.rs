@@ -28,6 +28,32 @@ fn a_sound_file_passes_the_check() {
 }
 
 #[test]
+fn a_gateway_makes_its_certificate_and_runs_with_it() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gateway-tls");
+    // It may be there from the last time.
+    let _ = std::fs::remove_dir_all(&folder);
+    let made = run(vec!["certificates".into(), folder.clone(), "--nodes".into(), "31,32".into()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let with = |node: u8| {
+        let path = |name: String| folder.join(name);
+        let (certificate, key) =
+            (path(format!("node-{node}.pem")), path(format!("node-{node}.key")));
+        let tls = format!(
+            "[tls]\nauthority = {:?}\ncertificate = {certificate:?}\nkey = {key:?}\n",
+            path("ca.pem".into())
+        );
+        file(&format!("tls-{node}"), &config("127.9.1.3").replace("plaintext = true\n", &tls))
+    };
+
+    let wrong = run(vec!["check".into(), with(32)]);
+    let text = String::from_utf8_lossy(&wrong.stderr);
+    assert!(text.contains("names node-32.holdline, not node-31.holdline"), "{text}");
+    let mut program = Program::start(MEDIAGATE, &with(31));
+    program.log_until("started");
+    assert!(program.drain().success());
+}
+
+#[test]
 fn the_process_beats_shows_its_figures_and_drains() {
     let mut program = Program::start(MEDIAGATE, &file("running", &config("127.9.1.2")));
     // It says so once everything is open.

@@ -132,6 +132,18 @@ fn our_own_id_is_refused() {
 }
 
 #[test]
+fn a_peer_that_speaks_later_versions_only_is_refused_by_name() {
+    let mut end = End::new(1);
+    let mut peer = Peer::dial(&end);
+    let role = "peer".into();
+    let theirs = HelloV1 { node: 2, role, boot: 5, class: 1, version_min: 2, version_max: 3 };
+    peer.say(HELLO_V1, &codec::encode(&theirs));
+    end.turn_until_closed(&mut peer);
+    assert_eq!(end.links.faults.of("no_common_version"), 1);
+    assert_eq!(end.links.poll_event(), None);
+}
+
+#[test]
 fn two_that_dial_each_other_end_with_one_link() {
     let mut ends = [End::new(1), End::new(2)];
     let addrs = ends.each_ref().map(|end| end.links.listens_on().unwrap());
