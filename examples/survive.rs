@@ -10,11 +10,8 @@
 //! 3 if that was because the machine has too much other work.
 
 mod survive {
-    pub(crate) mod account;
     pub(crate) mod args;
-    pub(crate) mod child;
     pub(crate) mod controls;
-    pub(crate) mod figures;
     pub(crate) mod hogs;
     pub(crate) mod layout;
     pub(crate) mod outage;
@@ -30,17 +27,17 @@ mod survive {
 use std::process::ExitCode;
 
 use clap::Parser;
+use examples::account::Account;
 
-use survive::account::Account;
 use survive::args::Args;
 use survive::report::Report;
+use survive::show;
 use survive::show::TooBusy;
-use survive::{child, show};
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.child {
-        Some(child) => child::run(child).map(|()| true),
+        Some(child) => child.run().map(|()| true),
         None => survive(&args),
     };
     match done {

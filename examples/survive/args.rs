@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, ValueEnum};
+use examples::child::Child;
 use serde::Serialize;
 
 use crate::survive::layout::Layout;
@@ -54,34 +55,6 @@ pub(crate) struct Args {
     pub(crate) ladder: bool,
     #[command(subcommand)]
     pub(crate) child: Option<Child>,
-}
-
-/// What a process that the example started is.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Child {
-    /// Signalling roles.
-    #[command(hide = true)]
-    Rm {
-        /// The configuration file.
-        config: PathBuf,
-    },
-    /// A media gateway.
-    #[command(hide = true)]
-    Mediagate {
-        /// The configuration file.
-        config: PathBuf,
-    },
-    /// An installed program.
-    #[command(hide = true)]
-    Installed {
-        /// The program.
-        program: PathBuf,
-        /// The configuration file.
-        config: PathBuf,
-    },
-    /// A busy loop.
-    #[command(hide = true)]
-    Hog,
 }
 
 /// What can die.

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use examples::figures::{Figures, millis_text};
 use serde::Serialize;
 use testkit::{Command, Ended, Entry, Event, PhoneId, What};
 
-use crate::survive::figures::{Figures, millis_text};
 use crate::survive::stage::{Seen, call_of, callee_of, caller_of};
 
 /// At most so many calls are tried.
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn controls_are_accepted_again_once_none_waits_any_more() {
-        let (at, ms) = (crate::survive::account::clock(), Duration::from_millis);
+        let (at, ms) = (examples::account::clock(), Duration::from_millis);
         let quick = Some(ms(5));
         let holds = [(at, quick), (at + ms(10), Some(ms(500))), (at + ms(20), quick)];
 

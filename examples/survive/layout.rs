@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
 use clap::ValueEnum;
+use examples::process::{Process, Program};
 use serde::Serialize;
 
 use crate::survive::args::Role;
@@ -114,10 +115,6 @@ pub(crate) struct Terms<'a> {
 }
 
 impl Server {
-    pub(crate) fn name(self) -> String {
-        format!("{}-{}", self.role.name(), self.id)
-    }
-
     pub(crate) fn ip(self) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, 0, self.host)
     }
@@ -144,10 +141,6 @@ impl Server {
 
     fn beat(self) -> SocketAddr {
         self.address(7200)
-    }
-
-    pub(crate) fn http(self) -> SocketAddr {
-        self.address(7300)
     }
 
     /// Returns the configuration file.
@@ -223,6 +216,20 @@ impl Server {
             text += &format!("host = \"server{}\"\nstandby = {}\n", self.host, self.standby);
         }
         text
+    }
+}
+
+impl Process for Server {
+    fn name(self) -> String {
+        format!("{}-{}", self.role.name(), self.id)
+    }
+
+    fn program(self) -> Program {
+        if self.is_mediagate() { Program::Mediagate } else { Program::Rm }
+    }
+
+    fn http(self) -> SocketAddr {
+        self.address(7300)
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use examples::figures::{Figures, millis, millis_text};
 use serde::Serialize;
 use testkit::{Entry, Event, PhoneId, What};
 
 use crate::survive::args::{Args, How, Role};
 use crate::survive::controls::{Controls, Group, Groups};
-use crate::survive::figures::{Figures, millis, millis_text};
 use crate::survive::stage::{NEW_CALL_EVERY, Seen, call_of, callee_of, new_callers};
 use crate::survive::targets::NEW_CALL_MAX;
 

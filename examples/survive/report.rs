@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use examples::check::Check;
+use examples::figures::millis_text;
 use serde::Serialize;
 
 use crate::survive::args::{Args, How, Role};
-use crate::survive::figures::millis_text;
 use crate::survive::layout::Layout;
 use crate::survive::outage::Outage;
 use crate::survive::restart::Restart;
-use crate::survive::targets::{Check, Terms, checks, hog_checks, restart_checks};
+use crate::survive::targets::{Terms, checks, hog_checks, restart_checks};
 
 /// Everything that was measured.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use examples::account::{clock, pause, wait_for};
+use examples::figures::Figures;
 use serde::Serialize;
 use testkit::{Command, Event, PhoneId, What};
 
-use crate::survive::account::{clock, pause, wait_for};
 use crate::survive::args::Role;
-use crate::survive::figures::Figures;
 use crate::survive::outage::{NewCalls, faults, millis_or_null};
 use crate::survive::show::Show;
 use crate::survive::stage::{NEW_CALL_EVERY, Seen, call_of, callee_of, caller_of};
@@ -67,7 +67,7 @@ impl Show<'_> {
                 let victim = self.servers.leading(role)?;
                 self.servers.kill(victim)?;
             }
-            None => self.servers.kill_all()?,
+            None => self.servers.processes.kill(|_| true)?,
         }
         self.stage
             .plan((0..forgotten).map(|index| (at, forgets(index), Command::Forget)).collect());
@@ -82,7 +82,7 @@ impl Show<'_> {
         pause(AFTER);
         let ended = self.stage.idle();
         let seen = self.stage.end(calls - forgotten)?;
-        self.servers.check()?;
+        self.servers.processes.check()?;
         let restart =
             Restart::new(role, calls - forgotten, (forgotten, ended), (at, back_at), &seen);
         if self.args.ladder {

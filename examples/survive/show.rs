@@ -4,14 +4,15 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use examples::account::{Account, clock, pause, pause_until};
+use examples::figures::millis;
+use examples::process::raise_file_limit;
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::Signal;
 use testkit::Entry;
 
-use crate::survive::account::{Account, clock, pause, pause_until};
 use crate::survive::args::{Args, How, Role};
 use crate::survive::controls::Groups;
-use crate::survive::figures::millis;
 use crate::survive::hogs::Hogs;
 use crate::survive::layout::{Layout, Server};
 use crate::survive::outage::{Outage, Watched};
@@ -61,7 +62,7 @@ pub(crate) fn run(
     raise_file_limit()?;
     let servers = Servers::start(args)?;
     check_file_limit(args.calls, servers.mediagates())?;
-    let (layout, dir) = (args.layout.name(), servers.dir().display());
+    let (layout, dir) = (args.layout.name(), servers.processes.dir().display());
     account.say(&format!("{layout}: all processes run; logs in {dir}"));
     pause(RETURN);
     report.realtime = servers.is_realtime();
@@ -87,7 +88,7 @@ pub(crate) fn run(
         report.hogs = Some(outage);
     }
     if report.is_met() {
-        show.servers.forget_logs();
+        show.servers.processes.forget_logs();
     }
     Ok(())
 }
@@ -208,7 +209,7 @@ impl Show<'_> {
     fn strike(&mut self, victim: Server, silence: &mut Silence) -> anyhow::Result<()> {
         match self.args.how {
             How::Kill => self.servers.kill(victim),
-            How::Stop => self.servers.signal(victim, Signal::SIGSTOP),
+            How::Stop => self.servers.processes.signal(victim, Signal::SIGSTOP),
             How::Cut => silence.cut(&self.servers, victim, &self.stage.studio),
         }
     }
@@ -219,7 +220,7 @@ impl Show<'_> {
         if self.args.how == How::Cut {
             // The network heals over a process that no longer acts, so that
             // its end is told as any other.
-            self.servers.signal(victim, Signal::SIGSTOP)?;
+            self.servers.processes.signal(victim, Signal::SIGSTOP)?;
             silence.heal(&self.servers, &self.stage.studio)?;
         }
         self.servers.restart(victim)?;
@@ -231,7 +232,7 @@ impl Show<'_> {
             self.account.say(&format!("{seconds} s until the dead b2b's port numbers are free"));
             pause(PORTS_RETURN);
         }
-        self.servers.check()
+        self.servers.processes.check()
     }
 
     /// Lets busy processes run beside the calls.
@@ -253,13 +254,6 @@ impl Show<'_> {
             self.account.say(&entry.line(at));
         }
     }
-}
-
-/// Lets the example and its children open as many files as they may at all.
-fn raise_file_limit() -> anyhow::Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-    Ok(())
 }
 
 /// Fails if the mediagates could not carry all calls after the death of one.

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use examples::account::wait_for;
 use testkit::{
     Command, Config, Entry, Event, Fleet, Heard, Pace, PhoneId, State, Studio, What, drops_at,
 };
 
-use crate::survive::account::wait_for;
 use crate::survive::args::Args;
 use crate::survive::layout::GATE;
 

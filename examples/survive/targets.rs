@@ -2,21 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use examples::check::Check;
 
 use crate::survive::args::{How, Role};
-use crate::survive::figures::millis;
 use crate::survive::outage::Outage;
 use crate::survive::restart::Restart;
-
-/// One target and what was measured.
-#[derive(Debug, Serialize)]
-pub(crate) struct Check {
-    pub(crate) name: String,
-    pub(crate) measured: String,
-    pub(crate) limit: String,
-    pub(crate) is_met: bool,
-}
 
 /// Above so many calls the times are published, not held to a limit.
 const TIMED_CALLS_MAX: u32 = 100;
@@ -47,14 +37,14 @@ pub(crate) fn checks(role: Role, terms: Terms, outage: &Outage) -> Vec<Check> {
     let Terms { how, calls, realtime, slack } = terms;
     let late_after = NEW_CALL_MAX * slack;
     let mut checks = vec![
-        at_least("calls kept", outage.kept.into(), outage.calls.into()),
-        within("time to a new call", outage.new_call, late_after),
-        at_most(
+        Check::at_least("calls kept", outage.kept.into(), outage.calls.into()),
+        Check::within("time to a new call", outage.new_call, late_after),
+        Check::at_most(
             &format!("new calls after {} s that failed", late_after.as_secs()),
             outage.new_late_failed.into(),
             0,
         ),
-        at_most("rules broken", outage.faults.len() as u64, 0),
+        Check::at_most("rules broken", outage.faults.len() as u64, 0),
     ];
     match role {
         Role::Mediagate => {
@@ -64,20 +54,28 @@ pub(crate) fn checks(role: Role, terms: Terms, outage: &Outage) -> Vec<Check> {
                 (How::Stop | How::Cut, false) => SILENCE,
             };
             let moved = outage.first_reinvite.count() as u64;
-            checks.push(at_least("calls moved", moved, outage.to_move.into()));
+            checks.push(Check::at_least("calls moved", moved, outage.to_move.into()));
             if calls <= TIMED_CALLS_MAX {
                 checks.extend(times(outage, extra, slack));
             }
         }
         Role::Controller | Role::Gate | Role::B2b => {
-            checks.push(at_most("SIP messages that phones saw", outage.sip_seen, 0));
-            checks.push(at_most("RTP packets lost", outage.lost, 0));
+            checks.push(Check::at_most("SIP messages that phones saw", outage.sip_seen, 0));
+            checks.push(Check::at_most("RTP packets lost", outage.lost, 0));
         }
     }
     if let Some(controls) = &outage.controls {
         let limit = if calls <= TIMED_CALLS_MAX { CONTROLS_MAX } else { CONTROLS_OF_MANY_MAX };
-        checks.push(at_least("calls that obeyed", controls.obeyed.into(), controls.calls.into()));
-        checks.push(within("controls accepted again", controls.accepted_again, slack * limit));
+        checks.push(Check::at_least(
+            "calls that obeyed",
+            controls.obeyed.into(),
+            controls.calls.into(),
+        ));
+        checks.push(Check::within(
+            "controls accepted again",
+            controls.accepted_again,
+            slack * limit,
+        ));
     }
     checks
 }
@@ -85,55 +83,32 @@ pub(crate) fn checks(role: Role, terms: Terms, outage: &Outage) -> Vec<Check> {
 /// Returns the checks of one restart.
 pub(crate) fn restart_checks(restart: &Restart) -> Vec<Check> {
     vec![
-        at_least("calls back", restart.back.into(), restart.waiting.into()),
-        at_least("forgotten calls ended", restart.ended.into(), restart.forgotten.into()),
-        at_most("phones that rang", restart.rang.into(), 0),
-        at_least("a new call was heard", restart.new_call.is_some().into(), 1),
-        at_most("rules broken", restart.faults.len() as u64, 0),
+        Check::at_least("calls back", restart.back.into(), restart.waiting.into()),
+        Check::at_least("forgotten calls ended", restart.ended.into(), restart.forgotten.into()),
+        Check::at_most("phones that rang", restart.rang.into(), 0),
+        Check::at_least("a new call was heard", restart.new_call.is_some().into(), 1),
+        Check::at_most("rules broken", restart.faults.len() as u64, 0),
     ]
 }
 
 /// Returns the checks of busy processes: nothing may be moved.
 pub(crate) fn hog_checks(outage: &Outage) -> Vec<Check> {
     vec![
-        at_least("calls kept", outage.kept.into(), outage.calls.into()),
-        at_most("calls moved", outage.first_reinvite.count() as u64, 0),
-        at_most("rules broken", outage.faults.len() as u64, 0),
+        Check::at_least("calls kept", outage.kept.into(), outage.calls.into()),
+        Check::at_most("calls moved", outage.first_reinvite.count() as u64, 0),
+        Check::at_most("rules broken", outage.faults.len() as u64, 0),
     ]
 }
 
 fn times(outage: &Outage, extra: Duration, slack: u32) -> [Check; 3] {
     let Outage { first_reinvite, gap, .. } = outage;
     [
-        within(
+        Check::within(
             "first re-INVITE p99",
             first_reinvite.percentile(99),
             slack * (FIRST_REINVITE_P99_MAX + extra),
         ),
-        within("voice gap p50", gap.percentile(50), slack * (GAP_P50_MAX + extra)),
-        within("voice gap p99", gap.percentile(99), slack * (GAP_P99_MAX + extra)),
+        Check::within("voice gap p50", gap.percentile(50), slack * (GAP_P50_MAX + extra)),
+        Check::within("voice gap p99", gap.percentile(99), slack * (GAP_P99_MAX + extra)),
     ]
-}
-
-fn within(name: &str, measured: Option<Duration>, limit: Duration) -> Check {
-    Check {
-        name: name.to_owned(),
-        measured: measured
-            .map_or_else(|| "none".to_owned(), |span| format!("{:.1} ms", millis(span))),
-        limit: format!("{:.0} ms", millis(limit)),
-        is_met: measured.is_some_and(|span| span <= limit),
-    }
-}
-
-fn at_most(name: &str, measured: u64, limit: u64) -> Check {
-    count(name, measured, limit, measured <= limit)
-}
-
-fn at_least(name: &str, measured: u64, limit: u64) -> Check {
-    count(name, measured, limit, limit <= measured)
-}
-
-fn count(name: &str, measured: u64, limit: u64, is_met: bool) -> Check {
-    let (measured, limit) = (measured.to_string(), limit.to_string());
-    Check { name: name.to_owned(), measured, limit, is_met }
 }

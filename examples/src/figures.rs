@@ -6,46 +6,51 @@ use serde::{Serialize, Serializer};
 
 /// Durations of one kind, such as the voice gaps of an outage.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures(Vec<Duration>);
+pub struct Figures(Vec<Duration>);
 
 impl Figures {
-    pub(crate) fn push(&mut self, sample: Duration) {
+    /// Takes a sample in.
+    pub fn push(&mut self, sample: Duration) {
         self.0.push(sample);
     }
 
-    pub(crate) fn extend(&mut self, other: &Self) {
+    /// Takes all samples of another in.
+    pub fn extend(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }
 
-    pub(crate) fn count(&self) -> usize {
+    /// Returns how many samples there are.
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the smallest sample that at least `percent` of all do not
     /// exceed; `None` without samples.
-    pub(crate) fn percentile(&self, percent: usize) -> Option<Duration> {
+    pub fn percentile(&self, percent: usize) -> Option<Duration> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let rank = (sorted.len() * percent).div_ceil(100).max(1);
         sorted.get(rank - 1).copied()
     }
 
-    pub(crate) fn max(&self) -> Option<Duration> {
+    /// Returns the longest; `None` without samples.
+    pub fn max(&self) -> Option<Duration> {
         self.0.iter().max().copied()
     }
 
     /// Returns a percentile in milliseconds as text, `-` without samples.
-    pub(crate) fn text(&self, percent: usize) -> String {
+    pub fn text(&self, percent: usize) -> String {
         millis_text(self.percentile(percent))
     }
 }
 
 /// Returns milliseconds as text, `-` for none.
-pub(crate) fn millis_text(span: Option<Duration>) -> String {
+pub fn millis_text(span: Option<Duration>) -> String {
     span.map_or_else(|| "-".to_owned(), |span| format!("{:.1}", millis(span)))
 }
 
-pub(crate) fn millis(span: Duration) -> f64 {
+/// Returns a span in milliseconds.
+pub fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 

@@ -6,30 +6,34 @@ use serde::Serialize;
 
 /// A readable account: on standard output, or on standard error beside JSON.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     start: Instant,
     json: bool,
 }
 
 impl Account {
-    pub(crate) fn new(json: bool) -> Self {
+    /// Begins to count the time.
+    pub fn new(json: bool) -> Self {
         Self { start: clock(), json }
     }
 
     /// Tells what has just happened.
-    pub(crate) fn say(&self, text: &str) {
+    pub fn say(&self, text: &str) {
         let at = clock().saturating_duration_since(self.start).as_secs_f64();
         self.line(&format!("{at:7.2} s  {text}"));
     }
 
     /// Prints the table.
-    pub(crate) fn table(&self, table: &str) {
+    pub fn table(&self, table: &str) {
         self.line("");
         self.line(table);
     }
 
     /// Prints the one JSON object.
-    pub(crate) fn json(&self, report: &impl Serialize) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn json(&self, report: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(report)?;
         out(&text);
         Ok(())
@@ -52,24 +56,24 @@ fn err(text: &str) {
 
 /// The time; the phones' clock too.
 #[expect(clippy::disallowed_methods, reason = "the example measures real processes")]
-pub(crate) fn clock() -> Instant {
+pub fn clock() -> Instant {
     Instant::now()
 }
 
 /// Waits.
 #[expect(clippy::disallowed_methods, reason = "the example measures real processes")]
-pub(crate) fn pause(span: Duration) {
+pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
 /// Waits until `at`.
-pub(crate) fn pause_until(at: Instant) {
+pub fn pause_until(at: Instant) {
     pause(at.saturating_duration_since(clock()));
 }
 
 /// Asks every 10 ms until `done` says so or `span` is over; returns whether
 /// it did.
-pub(crate) fn wait_for(span: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub fn wait_for(span: Duration, mut done: impl FnMut() -> bool) -> bool {
     let until = clock() + span;
     loop {
         if done() {
