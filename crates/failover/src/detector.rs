@@ -87,6 +87,8 @@ pub struct Detector {
     /// No silence verdict before this.
     brake_until: Instant,
     withholding: bool,
+    /// No beats are asked for, and none is missed.
+    resting: bool,
     counters: Counters,
     outputs: VecDeque<Output>,
 }
@@ -102,6 +104,7 @@ impl Detector {
             window_from: now,
             brake_until: now,
             withholding: false,
+            resting: false,
             counters: Counters::default(),
             outputs: VecDeque::new(),
         }
@@ -144,7 +147,7 @@ impl Detector {
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.gateways.is_empty() {
+        if self.gateways.is_empty() || self.resting {
             return None;
         }
         Some(self.crossing_at.map_or(self.tick_at, |at| at.min(self.tick_at)))
@@ -160,11 +163,30 @@ impl Detector {
         }
     }
 
+    /// Asks for no more beats and judges nobody, until [`wake`](Self::wake). Who is watched anew, or
+    /// met in another boot, is still asked once: for a second it beats, and is known then.
+    pub fn rest(&mut self) {
+        self.resting = true;
+    }
+
+    /// Asks every gateway for beats, if it rested: nothing before this counts as silence.
+    pub fn wake(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.resting) {
+            return;
+        }
+        self.window_from = now;
+        self.tick_at = now + self.period();
+        self.crossing_at = None;
+        let ids: Vec<NodeId> = self.gateways.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.hear(now, id));
+    }
+
     /// Returns whether this process, too, has heard nothing of some worker of that boot for as long
     /// as a verdict takes. A boot that was never heard, or that another followed, is silent. Nobody
-    /// is, while the own tick is late: what was heard meanwhile is still unread.
+    /// is while this process rests, or while the own tick is late: what was heard meanwhile is still
+    /// unread.
     pub fn is_silent(&self, now: Instant, gateway: NodeId, boot: Boot) -> bool {
-        if self.tick_at + self.period() < now {
+        if self.resting || self.tick_at + self.period() < now {
             return false;
         }
         let Some(gateway) = self.gateways.get(&gateway) else { return false };

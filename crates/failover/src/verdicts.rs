@@ -3,6 +3,10 @@
 //! A b2b hears the gateways itself. Proof it believes at once, from whoever has it. Silence is judged
 //! by controllers and believed only while this b2b, too, has heard nothing for as long, and within
 //! [`VERDICT_AGE`] of the verdict: what a controller says that was cut off moves nothing.
+//!
+//! A b2b without slots has no calls to move. It asks for no beats, which would wake it a hundred times
+//! a second for each worker, until it gets slots or a controller calls a gateway silent: then it hears
+//! for itself before it believes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -34,6 +38,8 @@ pub enum Input {
     Gateways(NodeId, Gateways),
     /// A controller says that it is there.
     Here(NodeId),
+    /// This b2b owns slots from now on, or none.
+    Owns(bool),
 }
 
 /// What is asked of the owner, in order.
@@ -67,6 +73,7 @@ pub struct Verdicts {
     controllers: BTreeMap<NodeId, Instant>,
     leader: Option<NodeId>,
     ask_at: Instant,
+    owns: bool,
     /// Verdicts of silence that this b2b cannot share yet.
     pending: BTreeMap<NodeId, Pending>,
     /// What the leading controller admits, and when it said so.
@@ -81,8 +88,8 @@ struct Pending {
 }
 
 impl Verdicts {
-    /// Returns what a b2b believes at its start: nothing. `realtime`: this process runs in a
-    /// real-time class.
+    /// Returns what a b2b believes at its start, when it owns nothing: nothing. `realtime`: this process
+    /// runs in a real-time class.
     pub fn new(now: Instant, realtime: bool) -> Self {
         Self {
             origin: now,
@@ -90,6 +97,7 @@ impl Verdicts {
             controllers: BTreeMap::new(),
             leader: None,
             ask_at: now,
+            owns: false,
             pending: BTreeMap::new(),
             admitted: None,
             outputs: VecDeque::new(),
@@ -127,15 +135,18 @@ impl Verdicts {
                 }
             }
             Input::Here(controller) => self.hear_controller(now, controller),
+            Input::Owns(owns) => self.owns = owns,
         }
+        self.attend(now);
         self.drain();
     }
 
     /// Does whatever is due at `now`; does nothing when nothing is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.detector.handle_timeout(now);
-        self.drain();
         self.share(now);
+        self.attend(now);
+        self.drain();
         if self.ask_at <= now && !self.controllers.is_empty() {
             self.ask_at = now + ASK_PERIOD;
             self.lead(now);
@@ -219,6 +230,15 @@ impl Verdicts {
             } else {
                 self.pending.insert(gateway, Pending { dead, until });
             }
+        }
+    }
+
+    /// Listens while that can matter.
+    fn attend(&mut self, now: Instant) {
+        if self.owns || !self.pending.is_empty() {
+            self.detector.wake(now);
+        } else {
+            self.detector.rest();
         }
     }
 

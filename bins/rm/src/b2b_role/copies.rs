@@ -9,7 +9,7 @@ use driver::{Class, Output};
 use failover::ownership;
 use failover::record::Value;
 use failover::replica::{self, Ack, Batch, Change, Key, ReplicaOutput};
-use failover::{Boot, CallId, Epoch, NodeId, Slot, SlotSet};
+use failover::{Boot, CallId, Epoch, NodeId, Slot, SlotSet, verdicts};
 use tracing::{debug, info, warn};
 
 use super::{B2bRole, Held, Wish};
@@ -30,6 +30,7 @@ impl B2bRole {
     pub(crate) fn own(&mut self, now: Instant, slots: SlotSet, epoch: Epoch) {
         info!(slots = slots.len(), epoch = epoch.0, "slots are ours");
         self.yielded = self.yielded.without(slots);
+        self.verdicts.handle_input(now, verdicts::Input::Owns(true));
         for slot in slots.iter() {
             self.b2b.handle_input(now, Input::Owned { slot, epoch });
         }
@@ -54,6 +55,8 @@ impl B2bRole {
     pub(crate) fn lose(&mut self, now: Instant, slots: SlotSet) {
         info!(slots = slots.len(), "slots are another's");
         self.yielded = self.yielded.without(slots);
+        let owns = !self.ownership.own().is_empty();
+        self.verdicts.handle_input(now, verdicts::Input::Owns(owns));
         let lost = self.b2b.records().filter(|record| slots.contains(record.slot));
         let lost: Vec<_> = lost.map(|record| record.call).collect();
         self.mediagates.forget(&lost);

@@ -254,6 +254,65 @@ fn a_b2b_admits_for_itself_while_no_controller_is_heard() {
 }
 
 #[test]
+fn a_b2b_that_owns_nothing_asks_for_no_beats_and_has_no_ticks() {
+    let mut world = World::started();
+    world.input(Input::Owns(false));
+    world.hears = 0;
+    world.turns = 0;
+
+    world.advance(4000);
+
+    assert_eq!(world.hears, 0);
+    assert_eq!(world.turns, 16, "only the controllers are asked");
+    assert_eq!(world.living(), [10, 11, 12]);
+    assert_eq!(world.deaths(), []);
+}
+
+#[test]
+fn a_b2b_that_owns_nothing_listens_when_a_controller_calls_a_gateway_silent() {
+    let mut world = World::started();
+    world.input(Input::Owns(false));
+    world.advance(5000);
+
+    world.stopped.insert(10);
+    world.advance(240);
+    assert_eq!(world.deaths(), [10]);
+
+    world.deaf.insert((1, 11));
+    world.deaf.insert((2, 11));
+    world.hears = 0;
+    world.advance(5000);
+    assert_eq!(world.deaths(), [], "it hears that one");
+    assert_ne!(world.hears, 0);
+
+    world.deaf.clear();
+    world.advance(5000);
+    world.hears = 0;
+    world.advance(5000);
+    assert_eq!(world.hears, 0, "nobody doubts any more");
+}
+
+#[test]
+fn a_b2b_that_gets_slots_knows_the_gateways_at_once_and_hears_them_from_then_on() {
+    let mut world = World::started();
+    world.input(Input::Owns(false));
+    world.advance(5000);
+    world.stopped.insert(12);
+    world.boots[1] = 2;
+    world.input(Input::LinkUp(NodeId(11), Boot(2)));
+    assert_eq!(world.deaths(), [11], "its boot before");
+    world.advance(20);
+
+    world.input(Input::Owns(true));
+
+    assert_eq!(world.living(), [10, 11, 12]);
+    assert!(!world.verdicts.is_dead(NodeId(11), Boot(2)));
+    world.advance(240);
+    assert_eq!(world.living(), [10, 11]);
+    assert_eq!(world.deaths(), [12]);
+}
+
+#[test]
 fn a_handled_timeout_is_never_due_again() {
     let mut world = World::started();
     world.stopped.insert(10);
@@ -301,6 +360,7 @@ proptest! {
         world.heal(2);
         world.deaf.clear();
         world.stopped.clear();
+        world.input(Input::Owns(true));
         world.advance(3000);
 
         world.stopped.insert(10);
@@ -321,6 +381,7 @@ enum Step {
     Cut(u16),
     Heal(u16),
     Refuse(u16, u16),
+    Own(bool),
 }
 
 fn script() -> impl Strategy<Value = Vec<Step>> {
@@ -335,6 +396,7 @@ fn script() -> impl Strategy<Value = Vec<Step>> {
         1 => controller.clone().prop_map(Step::Cut),
         1 => controller.clone().prop_map(Step::Heal),
         1 => (controller, gateway).prop_map(|(id, gateway)| Step::Refuse(id, gateway)),
+        1 => any::<bool>().prop_map(Step::Own),
     ];
     proptest::collection::vec(step, 0..40)
 }
@@ -361,6 +423,10 @@ struct World {
     none_lived_at: u64,
     silences: Vec<(u16, u64)>,
     heard_at: BTreeMap<u16, u64>,
+    /// When the b2b last asked a gateway for beats, how often it asked any, and how often its time came.
+    asked_at: BTreeMap<u16, u64>,
+    hears: usize,
+    turns: usize,
 }
 
 impl World {
@@ -385,7 +451,11 @@ impl World {
             none_lived_at: 0,
             silences: Vec::new(),
             heard_at: BTreeMap::new(),
+            asked_at: BTreeMap::new(),
+            hears: 0,
+            turns: 0,
         };
+        world.input(Input::Owns(true));
         for id in [1, 2] {
             world.tell_controller(id, controller::Input::B2bUp(B2B));
         }
@@ -446,6 +516,7 @@ impl World {
             }
         }
         if due(self.verdicts.poll_timeout()) {
+            self.turns += 1;
             self.verdicts.handle_timeout(now);
             self.drain_b2b();
         }
@@ -470,8 +541,10 @@ impl World {
                 self.tell_controller(controller, controller::Input::Beat(beat));
             }
         }
-        self.heard_at.insert(id, self.ms);
-        self.input(Input::Beat(beat));
+        if self.asked_at.get(&id).is_some_and(|at| self.ms < at + 1000) {
+            self.heard_at.insert(id, self.ms);
+            self.input(Input::Beat(beat));
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -491,6 +564,7 @@ impl World {
             Step::Cut(controller) => self.cut(controller),
             Step::Heal(controller) => self.heal(controller),
             Step::Refuse(controller, id) => self.refuse_at_controller(controller, id),
+            Step::Own(owns) => self.input(Input::Owns(owns)),
         }
     }
 
@@ -577,7 +651,10 @@ impl World {
     fn drain_b2b(&mut self) {
         while let Some(output) = self.verdicts.poll_output() {
             match output {
-                Output::Hear(_) => {}
+                Output::Hear(id) => {
+                    self.hears += 1;
+                    self.asked_at.insert(id.0, self.ms);
+                }
                 Output::Ask { controller, ask } => {
                     self.tell_controller(controller.0, controller::Input::Asked { b2b: B2B, ask });
                 }
