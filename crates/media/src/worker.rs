@@ -17,7 +17,7 @@ use crate::frame::{CallId, LegSpec, Notice};
 use crate::network::Network;
 use crate::relay::{Counters, Relay, RelayConfig};
 use crate::sys;
-use crate::watch::{TICK, Watch};
+use crate::watch::{Doing, TICK, Watch};
 pub use mailbox::Full;
 use mailbox::Mailbox;
 use thread::Worker;
@@ -50,8 +50,8 @@ pub struct WorkersConfig {
 /// The forwarding threads, and the one that watches them.
 ///
 /// A worker that hangs for 200 ms while the watching thread does not ends the process: only a dead process is proof for
-/// the others. Without a real-time class, where a thread may wait as long for a processor, it is 2 s. Dropping this
-/// stops the threads and closes every socket.
+/// the others. Time in which it only lacked a processor does not count. Without a real-time class, where it may wait
+/// for another thread that lacks one, it is 2 s. Dropping this stops the threads and closes every socket.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Shared>,
@@ -219,7 +219,8 @@ fn watch(shared: &Shared) {
     while !shared.stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(TICK);
         let turns = shared.mailboxes.iter().map(Mailbox::turns);
-        let hanging = watch.look(Instant::now(), turns);
+        let doing = |worker: usize| Doing::of(shared.mailboxes[worker].thread()?);
+        let hanging = watch.look(Instant::now(), turns, doing);
         if let Some(worker) = hanging.filter(|_| !shared.stop.load(Ordering::Relaxed)) {
             (shared.hang)(worker);
             std::process::abort();

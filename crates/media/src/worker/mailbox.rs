@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
@@ -24,6 +24,8 @@ pub(super) struct Mailbox {
     notices: Mutex<VecDeque<Notice>>,
     figures: Mutex<WorkerFigures>,
     turns: AtomicU64,
+    /// The number of the worker's thread; 0 while it is not known.
+    thread: AtomicU32,
 }
 
 impl Mailbox {
@@ -35,6 +37,7 @@ impl Mailbox {
             notices: Mutex::default(),
             figures: Mutex::default(),
             turns: AtomicU64::new(0),
+            thread: AtomicU32::new(0),
         })
     }
 
@@ -63,6 +66,15 @@ impl Mailbox {
 
     pub(super) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Says which thread the worker is.
+    pub(super) fn runs_in(&self, thread: u32) {
+        self.thread.store(thread, Ordering::Relaxed);
+    }
+
+    pub(super) fn thread(&self) -> Option<u32> {
+        Some(self.thread.load(Ordering::Relaxed)).filter(|thread| *thread != 0)
     }
 
     /// Wakes the worker.

@@ -15,7 +15,7 @@ use super::{Mailbox, PRIORITY, Relay, Shared, WorkerCommand, WorkerFigures};
 use crate::beat::{BEAT_PERIOD, Beat};
 use crate::frame::FailReason;
 use crate::relay::RelayOutput;
-use crate::sys;
+use crate::{sys, watch};
 
 pub(super) struct Worker {
     shared: Arc<Shared>,
@@ -71,6 +71,9 @@ impl Worker {
     pub(super) fn run(mut self) {
         if self.shared.config.realtime {
             self.figures.realtime = sys::be_realtime(PRIORITY).is_ok();
+        }
+        if let Some(id) = watch::thread_id() {
+            self.mailbox().runs_in(id);
         }
         let mut events = [EpollEvent::empty(); EVENTS_A_TURN];
         while !self.shared.stop.load(Ordering::Relaxed) {
