@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use driver::NodeId;
 use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
-use failover::record::Value;
+use failover::record::{Value, ValueRef};
 use failover::replica::{Ack, Batch};
 use failover::voter::{Bid, Vote};
 use failover::{Admission, SlotMap, Transport};
@@ -70,12 +70,13 @@ pub(crate) const VALUE_KINDS: [u16; 2] = [VALUE, ADMITTED];
 /// Writes a value as standbys and stores keep it: its kind, then itself. A call of which it is known
 /// how it was let in has a kind of its own: that, then the call as the other kind has it. So releases
 /// before it read every other call, and those that the tenants of no cluster make.
-pub fn value_bytes(value: &Value) -> Bytes {
-    let (kind, bytes) = match value.admission() {
-        None => (VALUE, driver::codec::encode(value)),
-        Some(admission) => (ADMITTED, driver::codec::encode(&(admission, value))),
-    };
-    [&kind.to_be_bytes(), &bytes[..]].concat().into()
+pub fn value_bytes(value: ValueRef<'_>) -> Bytes {
+    match value.admission() {
+        None => driver::codec::encode_after(&VALUE.to_be_bytes(), &value),
+        Some(admission) => {
+            driver::codec::encode_after(&ADMITTED.to_be_bytes(), &(admission, value))
+        }
+    }
 }
 
 /// Reads a value; `None` for another kind, or one that is malformed.

@@ -21,7 +21,7 @@ pub mod slot;
 pub use b2b::{B2b, Figures};
 pub use config::{Config, Route};
 pub use core::Counters;
-pub use failover::record::Value;
+pub use failover::record::{Value, ValueRef};
 pub use failover::replica::Key;
 pub use failover::{Charge, Epoch, Flow, Latched, Place, Slot, Transport};
 pub use io::{

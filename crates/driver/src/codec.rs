@@ -5,7 +5,8 @@
 //! a changed struct is a new frame kind and never an edited one.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
-use bincode::error::DecodeError as Inner;
+use bincode::enc::write::Writer;
+use bincode::error::{DecodeError as Inner, EncodeError};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,9 +41,31 @@ pub enum DecodeError {
 /// When the type cannot be encoded at all (a map of unknown length), which
 /// every golden file shows.
 pub fn encode<T: Serialize>(value: &T) -> Bytes {
-    let bytes =
-        bincode::serde::encode_to_vec(value, CONFIG).expect("a frame's type can be encoded");
+    encode_after(&[], value)
+}
+
+/// Returns `prefix`, then `value` as bytes.
+///
+/// # Panics
+/// As [`encode`] does.
+pub fn encode_after<T: Serialize>(prefix: &[u8], value: &T) -> Bytes {
+    let mut bytes = Vec::with_capacity(USUAL_LEN);
+    bytes.extend_from_slice(prefix);
+    bincode::serde::encode_into_writer(value, Appending(&mut bytes), CONFIG)
+        .expect("a frame's type can be encoded");
     Bytes::from(bytes)
+}
+
+/// Few frames of one message or record are longer.
+const USUAL_LEN: usize = 2 << 10;
+
+struct Appending<'a>(&'a mut Vec<u8>);
+
+impl Writer for Appending<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
 }
 
 /// Reads a value that takes all of `bytes`.

@@ -303,12 +303,12 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns how the call was let in, where there is something to keep: the serialized form has it
-    /// not.
-    pub fn admission(&self) -> Option<&Admission> {
+    /// Returns the same value, borrowed.
+    pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
-            Self::Call(record) => Some(&record.admission).filter(|admission| !admission.is_empty()),
-            Self::Ended(_) | Self::Bindings(_) => None,
+            Self::Call(record) => ValueRef::Call(record),
+            Self::Ended(stone) => ValueRef::Ended(stone),
+            Self::Bindings(bindings) => ValueRef::Bindings(bindings),
         }
     }
 
@@ -319,6 +319,28 @@ impl Value {
             record.admission = admission;
         }
         self
+    }
+}
+
+/// A [`Value`] where it lies, to be written without a copy: its bytes are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ValueRef<'a> {
+    /// A call that is not over.
+    Call(&'a CallRecord),
+    /// What is left of one that is.
+    Ended(&'a Tombstone),
+    /// The contacts of an address of record.
+    Bindings(&'a [Binding]),
+}
+
+impl<'a> ValueRef<'a> {
+    /// Returns how the call was let in, where there is something to keep: the serialized form has it
+    /// not.
+    pub fn admission(self) -> Option<&'a Admission> {
+        match self {
+            Self::Call(record) => Some(&record.admission).filter(|admission| !admission.is_empty()),
+            Self::Ended(_) | Self::Bindings(_) => None,
+        }
     }
 }
 

@@ -157,7 +157,7 @@ impl B2bRole {
     pub(super) fn let_out(&mut self, now: Instant, output: Asked) {
         match output {
             Asked::Stored { slot, key, barrier } => {
-                let value = self.b2b.stored(&key).map(|value| frames::value_bytes(&value));
+                let value = self.b2b.stored(&key).map(frames::value_bytes);
                 if let Some(kept) = &mut self.kept {
                     kept.put(now, slot, &key, value.clone());
                 }
@@ -216,7 +216,7 @@ impl B2bRole {
             Copy::Whole { slot } => {
                 let keys = self.b2b.keys_of(slot).into_iter();
                 let stored = keys.filter_map(|key| {
-                    let value = frames::value_bytes(&self.b2b.stored(&key)?);
+                    let value = frames::value_bytes(self.b2b.stored(&key)?);
                     Some((key, value))
                 });
                 self.replicator.provide(now, slot, stored);

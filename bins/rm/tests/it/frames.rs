@@ -156,9 +156,9 @@ fn what_is_kept_of_a_call_that_counts_has_its_golden_bytes() {
     driver::golden::check(&file(0x0211), &(admission.clone(), plain.clone()));
 
     let counted = plain.clone().with_admission(admission);
-    let bytes = rm::frames::value_bytes(&counted);
+    let bytes = rm::frames::value_bytes(counted.as_ref());
     assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x11][..], Some(counted)));
-    let bytes = rm::frames::value_bytes(&plain);
+    let bytes = rm::frames::value_bytes(plain.as_ref());
     assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x10][..], Some(plain)));
 }
 

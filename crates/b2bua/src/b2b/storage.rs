@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use failover::record::{RECORD_LEN_MAX, Value};
+use failover::record::{RECORD_LEN_MAX, Value, ValueRef};
 use failover::replica::Key;
 use failover::{CallId, CallRecord, Epoch, Slot, Tombstone};
 use sip_core::transactions::ServerKey;
@@ -18,16 +18,16 @@ impl B2b {
     /// Returns the record of this name as it is to be kept elsewhere: at the slot's standby and on
     /// disk. `None` when there is none, or when it is longer than [`RECORD_LEN_MAX`]: such a call is
     /// served and not protected.
-    pub fn stored(&self, key: &Key) -> Option<Value> {
+    pub fn stored(&self, key: &Key) -> Option<ValueRef<'_>> {
         match key {
             Key::Call(id) => match self.calls.get(id) {
                 Some(call) => (call.record.len_bound() <= RECORD_LEN_MAX)
-                    .then(|| Value::Call(Box::new(call.record.clone()))),
-                None => self.graves.get(*id).copied().map(Value::Ended),
+                    .then_some(ValueRef::Call(&call.record)),
+                None => self.graves.get(*id).map(ValueRef::Ended),
             },
             Key::Aor(aor) => {
                 let contacts = self.registrar.contacts(aor);
-                (!contacts.is_empty()).then(|| Value::Bindings(contacts.to_vec()))
+                (!contacts.is_empty()).then_some(ValueRef::Bindings(contacts))
             }
         }
     }

@@ -9,7 +9,7 @@ use b2bua::frame::{SipIn, SipOut};
 use b2bua::slot::SlotHash;
 use b2bua::{
     B2b, Charge, Config, Detail, Epoch, Event, Flow, Input, Key, Listener, MediaCall, MediaCommand,
-    NotPlaced, Output, Place, Slot, Transport, Value, Wanted,
+    NotPlaced, Output, Place, Slot, Transport, Value, ValueRef, Wanted,
 };
 use bytes::Bytes;
 use failover::{Admission, Boot, CallId, Clock, NodeId, UnixMs};
@@ -217,8 +217,8 @@ impl World {
     fn encoded(&mut self, key: &Key) -> Option<Bytes> {
         let value = self.b2b.stored(key)?;
         let admission = value.admission().cloned().unwrap_or_default();
-        let bytes = testkit::codec::encode(&(admission, &value));
-        if let Value::Call(record) = &value {
+        let bytes = testkit::codec::encode(&(admission, value));
+        if let ValueRef::Call(record) = value {
             let bound = record.len_bound();
             assert!(bytes.len() <= bound && bound <= 2 * bytes.len() + 2000, "{bound}");
             self.record_len_max = self.record_len_max.max(bytes.len());
