@@ -12,7 +12,7 @@ use failover::replica::Key;
 use failover::{CallId, Epoch, NodeId, Place, Tombstone, UnixMs};
 use sip_core::transactions::{ClientKey, ServerKey};
 
-use crate::changes::digest;
+use crate::changes::fingerprint;
 use crate::core::{ClientUse, Core, InviteId, LegId, Way};
 use crate::graves::tombstone;
 use crate::io::Cause;
@@ -52,7 +52,7 @@ pub(crate) struct Call {
     /// The standby was leased by another process, and may be given to a third one.
     foreign: bool,
     /// The record as it was reported last.
-    digest: u64,
+    fingerprint: u64,
     /// The record is too long to be kept elsewhere.
     oversized: bool,
     /// What the record says now must be kept elsewhere before anything more is said.
@@ -85,7 +85,7 @@ impl Call {
             left: None,
             open_failures: 0,
             foreign: false,
-            digest: 0,
+            fingerprint: 0,
             oversized: false,
             barrier: false,
         }
@@ -144,9 +144,9 @@ impl Call {
         if !core.changes.is_on() || self.record.phase == Phase::Placing {
             return;
         }
-        let digest = digest(&self.record);
-        if over || digest != self.digest {
-            self.digest = digest;
+        let fingerprint = fingerprint(&self.record);
+        if over || fingerprint != self.fingerprint {
+            self.fingerprint = fingerprint;
             let oversized = !over && RECORD_LEN_MAX < self.record.len_bound();
             core.unprotected += usize::from(oversized);
             core.unprotected -= usize::from(self.oversized);
