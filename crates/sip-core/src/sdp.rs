@@ -22,11 +22,13 @@ use std::net::IpAddr;
 use crate::lex;
 use crate::uri::{ipv4, ipv6};
 
+mod codec;
 mod direction;
 mod edit;
 mod media;
 mod offer;
 
+pub use codec::Rtpmap;
 pub use direction::Direction;
 pub use edit::Edit;
 pub use media::Media;
@@ -300,17 +302,6 @@ impl Connection<'_> {
 
 fn ip(text: &[u8]) -> Option<IpAddr> {
     ipv4(text).map(IpAddr::V4).or_else(|| ipv6(text).map(IpAddr::V6))
-}
-
-/// A codec (RFC 8866 §6.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rtpmap<'a> {
-    /// The encoding's name; names compare without regard to case.
-    pub encoding: &'a [u8],
-    /// Ticks of the RTP clock in a second.
-    pub clock: u32,
-    /// Channels, 1 when not stated.
-    pub channels: u32,
 }
 
 #[cfg(test)]

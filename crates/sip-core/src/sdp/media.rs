@@ -95,8 +95,14 @@ impl<'s, 'a> Media<'s, 'a> {
                 .is_some_and(|ip| ip.is_unspecified())
     }
 
-    /// Returns what `a=rtpmap` says of a payload type. Static types (0, 8, 9 …)
-    /// may stand without one.
+    /// Returns the codec of a payload type: what `a=rtpmap` says, or what a
+    /// static type (0, 8, 9 …) means without one (RFC 3551 §6).
+    #[must_use]
+    pub fn codec(&self, payload_type: u8) -> Option<Rtpmap<'a>> {
+        self.rtpmap(payload_type).or_else(|| Rtpmap::of_static(payload_type))
+    }
+
+    /// Returns what `a=rtpmap` says of a payload type; see also [`Media::codec`].
     #[must_use]
     pub fn rtpmap(&self, payload_type: u8) -> Option<Rtpmap<'a>> {
         self.attributes("rtpmap").find_map(|value| {

@@ -1,7 +1,7 @@
 //! What RFC 3264 asks of an answer, and of every later description.
 
 use super::edit::one_higher;
-use super::{Origin, Sdp};
+use super::{Media, Origin, Sdp};
 
 /// Why a description is no answer to an offer. The side that answered is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,11 +56,22 @@ pub fn check_answer(offer: &Sdp<'_>, answer: &Sdp<'_>) -> Result<(), AnswerError
             return Err(AnswerError::Direction(index));
         }
         let is_rtp = asked.proto().windows(3).any(|part| part == b"RTP");
-        if is_rtp && !given.formats().any(|format| asked.formats().any(|f| f == format)) {
+        if is_rtp && !have_common_format(&asked, &given) {
             return Err(AnswerError::NoFormat(index));
         }
     }
     Ok(())
+}
+
+/// RFC 3264 §6.1: the codecs must meet; their numbers should, and need not. A
+/// number that one side does not explain means what it means to the other.
+fn have_common_format(asked: &Media<'_, '_>, given: &Media<'_, '_>) -> bool {
+    given.payload_types().any(|ours| {
+        asked.payload_types().any(|theirs| match (given.codec(ours), asked.codec(theirs)) {
+            (Some(given), Some(asked)) => given.is_same(&asked),
+            (None, _) | (_, None) => ours == theirs,
+        })
+    })
 }
 
 /// Why a description cannot follow the one before it. Its maker is at fault;
@@ -111,10 +122,7 @@ pub fn check_next(last: &Sdp<'_>, next: &Sdp<'_>) -> Result<(), NextError> {
         }
         let is_changed =
             |payload_type: u8| match (before.rtpmap(payload_type), after.rtpmap(payload_type)) {
-                (Some(before), Some(after)) => {
-                    !before.encoding.eq_ignore_ascii_case(after.encoding)
-                        || (before.clock, before.channels) != (after.clock, after.channels)
-                }
+                (Some(before), Some(after)) => !before.is_same(&after),
                 _ => false,
             };
         if after.payload_types().any(|payload_type| 96 <= payload_type && is_changed(payload_type))

@@ -44,6 +44,8 @@ fn a_description_says_what_its_lines_say() {
     assert!(audio.is_hold());
     let opus = audio.rtpmap(111).expect("opus");
     assert_eq!((opus.encoding, opus.clock, opus.channels), (&b"opus"[..], 48_000, 2));
+    assert!(audio.codec(8).is_some_and(|codec| codec.encoding == b"PCMA"));
+    assert_eq!((audio.rtpmap(8), audio.codec(96)), (None, None));
     assert_eq!(audio.fmtp(101), Some(&b"0-15"[..]));
     assert_eq!(audio.rtcp(), Some((4001, "192.0.2.1".parse().ok())));
     assert_eq!(audio.connection().and_then(|c| c.ip()), "192.0.2.1".parse().ok());
@@ -159,6 +161,22 @@ fn an_answer_must_mirror_its_offer() {
     assert_eq!(check(&ok.replace("AVP 0", "AVP 8")), Err(AnswerError::NoFormat(0)));
     assert_eq!(check(&ok.replace("video 0", "video 9")), Err(AnswerError::NotOffered(1)));
     assert_eq!(check(&ok.replace("audio", "text")), Err(AnswerError::Kind(0)));
+}
+
+#[test]
+fn an_answer_may_number_the_codecs_anew() {
+    let check = |answer: &str| {
+        let answer = format!("v=0\no=- 1 1 IN IP4 h\n{answer}a=recvonly\nm=video 0 RTP/AVP 96\n");
+        check_answer(&sdp(OFFER), &sdp(answer.as_bytes()))
+    };
+    assert_eq!(check("m=audio 5 RTP/AVP 96\na=rtpmap:96 OPUS/48000/2\n"), Ok(()));
+    assert_eq!(check("m=audio 5 RTP/AVP 97\na=rtpmap:97 pcmu/8000\n"), Ok(()));
+    assert_eq!(check("m=audio 5 RTP/AVP 8 99 0\na=rtpmap:99 AMR/8000\n"), Ok(()), "and add some");
+    let none = Err(AnswerError::NoFormat(0));
+    assert_eq!(check("m=audio 5 RTP/AVP 111\na=rtpmap:111 opus/48000/1\n"), none);
+    assert_eq!(check("m=audio 5 RTP/AVP 111\na=rtpmap:111 speex/16000\n"), none, "same number");
+    assert_eq!(check("m=audio 5 RTP/AVP 111\n"), Ok(()), "as the offer explains it");
+    assert_eq!(check("m=audio 5 RTP/AVP 112\n"), none, "nobody knows what that is");
 }
 
 #[test]
