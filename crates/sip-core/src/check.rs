@@ -161,7 +161,7 @@ impl Checks {
         // Parameters end where the next element begins, so that nobody has to
         // look for commas before.
         loop {
-            let via = Via::parse(rest)?;
+            let via = Via::read(rest)?;
             if is_top {
                 self.fields.has_via = true;
                 self.fields.sent_by_host = Span::of(bytes, via.host().as_bytes());
@@ -170,7 +170,9 @@ impl Checks {
             let mut params = via.params();
             let mut branch = None;
             let next = loop {
-                if let [b',', next @ ..] = lex::trim_start(params.as_bytes()) {
+                if params.as_bytes().first() != Some(&b';')
+                    && let [b',', next @ ..] = lex::trim_start(params.as_bytes())
+                {
                     break Some(lex::trim_start(next));
                 }
                 let Some(param) = params.take()? else { break None };

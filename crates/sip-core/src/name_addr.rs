@@ -55,7 +55,7 @@ impl<'a> NameAddr<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn bracketed(
         display: Option<&'a [u8]>,
         rest: &'a [u8],

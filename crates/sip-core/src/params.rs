@@ -52,7 +52,7 @@ impl<'a> Params<'a> {
 
     /// Takes the next parameter off: `Ok(None)` at the end, `Err` when what
     /// follows is no parameter. An empty one (`;;`) is an error too.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self) -> Result<Option<Param<'a>>, Malformed> {
         match self.rest {
             [] => return Ok(None),
@@ -74,6 +74,7 @@ impl<'a> Params<'a> {
     }
 
     /// As [`Params::take`], with white space, quotes, and faults.
+    #[cold]
     fn take_any(&mut self) -> Result<Option<Param<'a>>, Malformed> {
         let rest = lex::trim_start(self.rest);
         self.rest = rest;

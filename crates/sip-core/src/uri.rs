@@ -155,7 +155,7 @@ impl<'a> Uri<'a> {
         Ok(uri)
     }
 
-    #[inline]
+    #[inline(always)]
     fn set_sip(&mut self, mut rest: &'a [u8]) -> Result<(), Malformed> {
         // Host, parameters and headers hold no `@` unless escaped, while the
         // user part may hold `;` and `?`: the first `@` ends it.

@@ -21,8 +21,13 @@ impl<'a> Via<'a> {
     ///
     /// # Errors
     /// The element does not say `protocol/version/transport host[:port]`.
-    #[inline]
     pub fn parse(element: &'a [u8]) -> Result<Self, Malformed> {
+        Self::read(element)
+    }
+
+    /// As [`Via::parse`], for the check of every message.
+    #[inline(always)]
+    pub(crate) fn read(element: &'a [u8]) -> Result<Self, Malformed> {
         let rest = match element {
             [b'S', b'I', b'P', b'/', b'2', b'.', b'0', b'/', rest @ ..] => rest,
             other => after_slash(after_slash(other)?)?,
