@@ -84,15 +84,20 @@ pub(crate) struct Fields {
 }
 
 /// Findings while a head is read.
-#[derive(Debug, Default)]
-pub(crate) struct Checks {
-    pub(crate) fields: Fields,
+#[derive(Debug)]
+pub(crate) struct Checks<'h> {
+    fields: &'h mut Fields,
     pub(crate) defects: Vec<Defect>,
     is_odd: bool,
     seen: u32,
 }
 
-impl Checks {
+impl<'h> Checks<'h> {
+    /// Begins with nothing seen; values go to `fields` as they are found.
+    pub(crate) const fn new(fields: &'h mut Fields) -> Self {
+        Self { fields, defects: Vec::new(), is_odd: false, seen: 0 }
+    }
+
     pub(crate) fn defect(
         &mut self,
         header: Option<Name<'static>>,

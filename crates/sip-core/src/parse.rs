@@ -110,7 +110,7 @@ pub(crate) fn parse(
         return Err(error(ParseErrorKind::Empty, 0));
     }
     let bytes = &bytes[..bytes.len().min(u32::MAX as usize)];
-    let mut checks = Checks::default();
+    let mut checks = Checks::new(&mut head.fields);
     let mut bare = None;
     let first = line(bytes, 0, &mut bare);
     if let Some(offset) = bare {
@@ -122,15 +122,15 @@ pub(crate) fn parse(
     let start = start_line(bytes, first.end, &mut checks)
         .ok_or_else(|| error(ParseErrorKind::StartLine, 0))?;
     head.start = start;
-    let (headers_end, len) = header_lines(bytes, first.next, limits, head, &mut checks)?;
+    let (headers_end, len) = header_lines(bytes, first.next, limits, &mut head.refs, &mut checks)?;
     checks.finish(bytes, start, headers_end);
-    head.fields = checks.fields;
+    let defects = checks.defects;
     #[expect(clippy::cast_possible_truncation, reason = "cut to 4 GB above")]
     {
         head.headers_end = headers_end as u32;
         head.len = len as u32;
     }
-    Ok(checks.defects)
+    Ok(defects)
 }
 
 /// Reads header lines from `at` up to the empty line; returns where that and
@@ -139,8 +139,8 @@ fn header_lines(
     bytes: &[u8],
     mut at: usize,
     limits: Limits,
-    head: &mut Head,
-    checks: &mut Checks,
+    refs: &mut Refs,
+    checks: &mut Checks<'_>,
 ) -> Result<(usize, usize), ParseError> {
     let mut spilled = Vec::new();
     let mut count = 0;
@@ -169,11 +169,11 @@ fn header_lines(
         }
         let header = header_line(bytes, at, end.end);
         checks.header(bytes, header);
-        head.refs.push(header, &mut spilled);
+        refs.push(header, &mut spilled);
         count += 1;
         at = end.next;
     };
-    head.refs.finish(spilled);
+    refs.finish(spilled);
     Ok(ends)
 }
 
@@ -204,7 +204,7 @@ fn split_name(line: &[u8]) -> Option<(u8, &[u8])> {
 
 /// Reads the first line leniently and reports what is not exact. `None` when
 /// the line is neither a request's nor a response's.
-fn start_line(bytes: &[u8], end: usize, checks: &mut Checks) -> Option<Start> {
+fn start_line(bytes: &[u8], end: usize, checks: &mut Checks<'_>) -> Option<Start> {
     let text = &bytes[..end];
     if text.get(..4).is_some_and(|proto| proto.eq_ignore_ascii_case(b"SIP/")) {
         return status_line(bytes, text, checks);
@@ -230,7 +230,7 @@ fn start_line(bytes: &[u8], end: usize, checks: &mut Checks) -> Option<Start> {
     Some(Start::Request { method: Span::of(bytes, method), uri: Span::of(bytes, uri) })
 }
 
-fn status_line(bytes: &[u8], text: &[u8], checks: &mut Checks) -> Option<Start> {
+fn status_line(bytes: &[u8], text: &[u8], checks: &mut Checks<'_>) -> Option<Start> {
     let (version, rest) = lex::split_while(text, |b| b != b' ' && b != b'\t');
     check_version(version, 0, checks)?;
     let code = lex::trim_start(rest);
@@ -252,7 +252,7 @@ fn status_line(bytes: &[u8], text: &[u8], checks: &mut Checks) -> Option<Start> 
 }
 
 /// `None` when this is no SIP version at all.
-fn check_version(version: &[u8], at: usize, checks: &mut Checks) -> Option<()> {
+fn check_version(version: &[u8], at: usize, checks: &mut Checks<'_>) -> Option<()> {
     if version == b"SIP/2.0" {
         return Some(());
     }
