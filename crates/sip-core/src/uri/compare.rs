@@ -1,6 +1,8 @@
 //! Comparison of URIs (RFC 3261 §19.1.4, RFC 5954 §4.2, RFC 3966 §4).
 
-use super::{Scheme, Uri, unescape};
+use std::borrow::Cow;
+
+use super::{Scheme, Uri, hex};
 
 impl Uri<'_> {
     /// True when both name the same thing by the rules of their scheme:
@@ -31,11 +33,42 @@ impl Uri<'_> {
         };
         same_host
             && self.port == other.port
-            && self.user.map(unescape) == other.user.map(unescape)
-            && self.password.map(unescape) == other.password.map(unescape)
+            && self.user.map(canonical) == other.user.map(canonical)
+            && self.password.map(canonical) == other.password.map(canonical)
             && has_same_params(self, other, is_never_defaulted)
             && has_same_headers(self, other)
     }
+}
+
+/// Resolves those `%` escapes that change nothing: RFC 3261 §19.1.4 has a
+/// character equal its escape unless it is a reserved one. What stays escaped
+/// has digits in upper case.
+fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'%', text).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let escaped = match after {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        let Some((high, low)) = escaped else {
+            out.push(*first);
+            continue;
+        };
+        match high << 4 | low {
+            b'%' | b';' | b'/' | b'?' | b':' | b'@' | b'&' | b'=' | b'+' | b'$' | b',' => {
+                out.push(b'%');
+                out.extend(after[..2].iter().map(u8::to_ascii_uppercase));
+            }
+            byte => out.push(byte),
+        }
+        rest = &after[2..];
+    }
+    Cow::Owned(out)
 }
 
 /// These must stand in both URIs or in neither.
@@ -49,12 +82,12 @@ fn is_never_defaulted(name: &[u8]) -> bool {
 fn has_same_params(a: &Uri<'_>, b: &Uri<'_>, must_match: impl Fn(&[u8]) -> bool) -> bool {
     let agrees = |one: &Uri<'_>, two: &Uri<'_>| {
         one.params.into_iter().all(|param| {
-            let name = unescape(param.name);
+            let name = canonical(param.name);
             let twin =
-                two.params.into_iter().find(|p| unescape(p.name).eq_ignore_ascii_case(&name));
+                two.params.into_iter().find(|p| canonical(p.name).eq_ignore_ascii_case(&name));
             match twin {
-                Some(twin) => unescape(param.value.unwrap_or_default())
-                    .eq_ignore_ascii_case(&unescape(twin.value.unwrap_or_default())),
+                Some(twin) => canonical(param.value.unwrap_or_default())
+                    .eq_ignore_ascii_case(&canonical(twin.value.unwrap_or_default())),
                 None => !must_match(&name),
             }
         })
@@ -67,8 +100,8 @@ fn has_same_headers(a: &Uri<'_>, b: &Uri<'_>) -> bool {
     let holds = |one: &Uri<'_>, two: &Uri<'_>| {
         one.header_pairs().all(|(name, value)| {
             two.header_pairs().any(|(other, twin)| {
-                unescape(name).eq_ignore_ascii_case(&unescape(other))
-                    && unescape(value) == unescape(twin)
+                canonical(name).eq_ignore_ascii_case(&canonical(other))
+                    && canonical(value) == canonical(twin)
             })
         })
     };

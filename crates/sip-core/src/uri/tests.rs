@@ -98,3 +98,12 @@ fn different_uris_of_the_rfc_differ() {
     assert!(!same("sip:bob@phone21.boxesbybob.com", "sip:bob@192.0.2.4"));
     assert!(!same("sip:a@b", "sips:a@b"));
 }
+
+#[test]
+fn an_escape_is_its_character_unless_that_is_reserved() {
+    assert!(same("sip:%61%2d@b", "sip:a%2D@b") && same("sip:a%2d@b", "sip:a-@b"));
+    assert!(same("sip:a%2fb@c", "sip:a%2Fb@c"));
+    assert!(!same("sip:a%2Fb@c", "sip:a/b@c"), "a slash may mean something");
+    assert!(!same("sip:a%252Fb@c", "sip:a%2Fb@c") && !same("sip:%2561@c", "sip:a@c"));
+    assert!(!same("sip:b;x=%3B", "sip:b;x=%3D") && same("sip:b;x=%7e", "sip:b;%58=~"));
+}
