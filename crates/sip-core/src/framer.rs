@@ -74,6 +74,10 @@ pub enum FramerError {
     /// knows where the next message starts.
     #[error("no usable content length")]
     Length,
+    /// A CR or LF stood alone in a head: who takes it for a line break reads
+    /// other headers, and finds another end.
+    #[error("a bare line break")]
+    LineBreak,
     /// A body is announced that is longer than [`Config::body_len_max`].
     #[error("too long a body")]
     BodyTooLong,
@@ -170,7 +174,12 @@ impl Framer {
                 }
                 let bytes = self.buffer.split_to(message_len).freeze();
                 let (head, defects) = *head;
+                let is_doubtful = defects.iter().any(|d| d.kind == DefectKind::BareLineBreak);
                 self.outputs.push_back(Output::Message(Message::with_head(bytes, head, defects)));
+                if is_doubtful {
+                    self.fail(FramerError::LineBreak);
+                    return false;
+                }
                 self.state = State::Idle { after_break: false, until: None };
                 true
             }

@@ -81,7 +81,7 @@ impl Message {
         if let BodyLen::Is(len) = self.head.fields.body_len {
             if (len as usize) <= self.bytes.len() - head_len {
                 self.bytes.truncate(head_len + len as usize);
-            } else {
+            } else if defects.iter().all(|defect| defect.kind != DefectKind::BodyTooLong) {
                 let header = Some(Name::CONTENT_LENGTH);
                 let kind = DefectKind::BodyTooShort;
                 defects.push(Defect { header, kind, offset: self.bytes.len() });

@@ -46,6 +46,20 @@ fn double_breaks_are_pings_and_single_ones_pongs() {
 }
 
 #[test]
+fn a_head_that_others_may_read_differently_is_answered_and_ends_the_stream() {
+    for hidden in ["X: a\nl: 5\r\n", "X: a\rl: 5\r\n", "X: a\r\r\n"] {
+        let mut run = Run::new();
+        let outputs =
+            run.hear(format!("{HEAD}{hidden}l: 2\r\n\r\nab{HEAD}l: 0\r\n\r\n").as_bytes());
+        let [Output::Message(message), Output::Failed(FramerError::LineBreak)] = &outputs[..]
+        else {
+            panic!("{hidden:?}: {outputs:?}");
+        };
+        assert_eq!((message.verdict(), message.body()), (Verdict::Answer(400), &b"ab"[..]));
+    }
+}
+
+#[test]
 fn a_length_that_nobody_can_know_is_answered_and_ends_the_stream() {
     for length in
         ["", "Content-Length: 1\r\nl: 1\r\n", "Content-Length: +1\r\n", "l: -1\r\n", "l: 1, 1\r\n"]
