@@ -29,8 +29,8 @@ const MAX_FORWARDS: u8 = Name::MAX_FORWARDS.id;
 const CONTENT_LENGTH: u8 = Name::CONTENT_LENGTH.id;
 
 /// Headers whose presence matters; those behind Via may stand once (RFC 3261
-/// §7.3.1 and where each is defined).
-const WATCHED: [u8; 18] = [
+/// §7.3.1: they are no lists, each where it is defined).
+const WATCHED: [u8; 38] = [
     VIA,
     FROM,
     TO,
@@ -38,34 +38,56 @@ const WATCHED: [u8; 18] = [
     CSEQ,
     MAX_FORWARDS,
     CONTENT_LENGTH,
+    Name::CONTENT_DISPOSITION.id,
     Name::CONTENT_TYPE.id,
+    Name::DATE.id,
     Name::EVENT.id,
     Name::EXPIRES.id,
+    Name::FLOW_TIMER.id,
+    Name::INFO_PACKAGE.id,
     Name::JOIN.id,
+    Name::MIME_VERSION.id,
+    Name::MIN_EXPIRES.id,
     Name::MIN_SE.id,
+    Name::ORGANIZATION.id,
+    Name::P_CHARGING_VECTOR.id,
+    Name::PRIORITY.id,
     Name::RACK.id,
+    Name::REFER_SUB.id,
     Name::REFER_TO.id,
     Name::REFERRED_BY.id,
     Name::REPLACES.id,
+    Name::REPLY_TO.id,
+    Name::RETRY_AFTER.id,
     Name::RSEQ.id,
+    Name::SERVER.id,
     Name::SESSION_EXPIRES.id,
+    Name::SIP_ETAG.id,
+    Name::SIP_IF_MATCH.id,
+    Name::SUBJECT.id,
+    Name::SUBSCRIPTION_STATE.id,
+    Name::TARGET_DIALOG.id,
+    Name::TIMESTAMP.id,
+    Name::USER_AGENT.id,
 ];
 
-/// By id of a header: its bit in [`Checks::seen`], or nothing.
-static BIT: [u32; 256] = bits();
+/// By id of a header: the place of its bit in [`Checks::seen`], or 0.
+static PLACE: [u8; 256] = places();
 
-const fn bits() -> [u32; 256] {
-    let mut bits = [0; 256];
+#[expect(clippy::cast_possible_truncation, reason = "fewer than 64 headers are watched")]
+const fn places() -> [u8; 256] {
+    let mut places = [0; 256];
     let mut i = 0;
     while i < WATCHED.len() {
-        bits[WATCHED[i] as usize] = 1 << i;
+        places[WATCHED[i] as usize] = i as u8 + 1;
         i += 1;
     }
-    bits
+    places
 }
 
-fn bit(id: u8) -> u32 {
-    BIT[usize::from(id)]
+/// The bit of a header that is watched, else none.
+fn bit(id: u8) -> u64 {
+    (1 << PLACE[usize::from(id)]) & !1
 }
 
 /// The values that every user of a message asks for.
@@ -89,13 +111,16 @@ pub(crate) struct Checks<'h> {
     fields: &'h mut Fields,
     pub(crate) defects: Vec<Defect>,
     is_odd: bool,
-    seen: u32,
+    has_contact: bool,
+    has_star: bool,
+    seen: u64,
 }
 
 impl<'h> Checks<'h> {
     /// Begins with nothing seen; values go to `fields` as they are found.
     pub(crate) const fn new(fields: &'h mut Fields) -> Self {
-        Self { fields, defects: Vec::new(), is_odd: false, seen: 0 }
+        let defects = Vec::new();
+        Self { fields, defects, is_odd: false, has_contact: false, has_star: false, seen: 0 }
     }
 
     pub(crate) fn defect(
@@ -131,8 +156,8 @@ impl<'h> Checks<'h> {
             TO => self.party(bytes, value).map(|tag| self.fields.to_tag = tag),
             CALL_ID => self.call_id(bytes, value),
             CSEQ => self.cseq(bytes, value),
-            CONTACT if value == b"*" => Ok(()),
-            CONTACT | ROUTE | RECORD_ROUTE | PATH => self.addresses(value),
+            CONTACT => self.contact(value),
+            ROUTE | RECORD_ROUTE | PATH => self.addresses(value),
             MAX_FORWARDS => lex::number(value).map(|_| ()).ok_or(Malformed),
             CONTENT_LENGTH => match lex::number(value) {
                 Some(len) => {
@@ -228,6 +253,19 @@ impl<'h> Checks<'h> {
             while params.take()?.is_some() {}
         }
         Ok(())
+    }
+
+    /// RFC 3261 §20.10: `*` stands for all, so nothing stands beside it.
+    fn contact(&mut self, value: &[u8]) -> Result<(), Malformed> {
+        let is_star = value == b"*";
+        let is_alone = !(self.has_star || is_star && self.has_contact);
+        self.has_star |= is_star;
+        self.has_contact = true;
+        match (is_alone, is_star) {
+            (false, _) => Err(Malformed),
+            (true, true) => Ok(()),
+            (true, false) => self.addresses(value),
+        }
     }
 
     fn call_id(&mut self, bytes: &[u8], value: &[u8]) -> Result<(), Malformed> {

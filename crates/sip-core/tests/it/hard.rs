@@ -166,9 +166,19 @@ fn a_header_of_one_value_stands_once() {
         "f: <sip:eve@example.net>;tag=e",
         "t: <sip:eve@example.net>",
         "Max-Forwards: 1",
+        "Content-Type: a/b\r\nc: a/b",
+        "Date: Sat, 01 Jan 2000 00:00:00 GMT\r\nDATE: Sat, 01 Jan 2000 00:00:00 GMT",
+        "Subject: one\r\ns: two",
+        "Expires: 1\r\nExpires: 1",
+        "Event: refer\r\no: refer",
+        "Refer-To: <sip:a@b>\r\nr: <sip:c@d>",
+        "Contact: *\r\nm: <sip:a@b>",
+        "Contact: <sip:a@b>\r\nm: *",
+        "Contact: *\r\nContact: *",
     ] {
         let message = Sample::request("OPTIONS").with(line).refused(400);
-        assert!(defects(&message).iter().any(|(_, kind)| *kind == DefectKind::Duplicate), "{line}");
+        let wanted = if line.contains('*') { DefectKind::Malformed } else { DefectKind::Duplicate };
+        assert!(defects(&message).iter().any(|(_, kind)| *kind == wanted), "{line}");
     }
 }
 
