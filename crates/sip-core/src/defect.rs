@@ -50,7 +50,8 @@ pub struct Defect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DefectKind {
-    /// The start line has spaces too many, or a method that is no token.
+    /// The start line has spaces too many, a method that is no token, or a
+    /// version that is none.
     StartLine,
     /// The message speaks another version of SIP than 2.0.
     Version,

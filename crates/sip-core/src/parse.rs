@@ -209,7 +209,8 @@ fn start_line(bytes: &[u8], end: usize, checks: &mut Checks<'_>) -> Option<Start
     if text.get(..4).is_some_and(|proto| proto.eq_ignore_ascii_case(b"SIP/")) {
         return status_line(bytes, text, checks);
     }
-    let trimmed = lex::trim_end(text);
+    let at = text.len() - lex::trim_start(text).len();
+    let trimmed = lex::trim(text);
     let mut is_exact = trimmed.len() == text.len();
     let method_end = memchr::memchr2(b' ', b'\t', trimmed)?;
     let version_at = memchr::memrchr2(b' ', b'\t', trimmed)? + 1;
@@ -218,15 +219,16 @@ fn start_line(bytes: &[u8], end: usize, checks: &mut Checks<'_>) -> Option<Start
     let uri_trimmed = lex::trim(uri);
     is_exact &= uri.len() == uri_trimmed.len() + 2 && lex::is_token(method);
     is_exact &= trimmed[method_end] == b' ' && trimmed[version_at - 1] == b' ';
-    check_version(version, method_end.max(version_at), checks)?;
-    if method.is_empty() {
-        return None;
+    if check_version(version, at + version_at, checks).is_none() {
+        // `SIP/2` is no version, and still somebody who speaks SIP.
+        version.get(..4).filter(|name| name.eq_ignore_ascii_case(b"SIP/"))?;
+        is_exact = false;
     }
     if !is_exact {
-        checks.defect(None, DefectKind::StartLine, method_end);
+        checks.defect(None, DefectKind::StartLine, at + method_end);
     }
     // An empty place still has a place.
-    let uri = if uri_trimmed.is_empty() { &bytes[method_end..method_end] } else { uri_trimmed };
+    let uri = if uri_trimmed.is_empty() { &trimmed[method_end..method_end] } else { uri_trimmed };
     Some(Start::Request { method: Span::of(bytes, method), uri: Span::of(bytes, uri) })
 }
 

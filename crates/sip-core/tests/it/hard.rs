@@ -214,6 +214,28 @@ fn a_reason_phrase_is_kept_byte_for_byte() {
 }
 
 #[test]
+fn a_request_with_a_garbled_start_line_can_be_answered() {
+    for start in [
+        " OPTIONS sip:a@b SIP/2.0",
+        "OPTIONS  sip:a@b SIP/2.0",
+        "OPTIONS sip:a@b SIP/2.0 ",
+        "OPTIONS\tsip:a@b\tSIP/2.0",
+        "OPTIONS sip:a@b SIP/2",
+        "OPTIONS sip:a@b SIP/2.0.1",
+        "OPTIONS sip:a@b sip/",
+        "OPTIONS SIP/2.0",
+    ] {
+        let message = Sample::request("OPTIONS").start(start).refused(400);
+        assert_eq!(defects(&message)[0], (String::new(), DefectKind::StartLine), "{start:?}");
+        let at = message.defects()[0].offset;
+        assert!(start[at..].starts_with([' ', '\t']), "{start:?} {at}");
+        assert_eq!(message.method(), Method::Options);
+        let uri = message.request_uri().expect("a request");
+        assert!(uri == b"sip:a@b" || uri.is_empty(), "{start:?}");
+    }
+}
+
+#[test]
 fn an_unknown_method_can_be_answered() {
     let odd = "!interesting-Method0123456789_*+`.%indeed'~";
     let message = Sample::request(odd).accepted();
