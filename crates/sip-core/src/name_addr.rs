@@ -68,7 +68,16 @@ impl<'a> NameAddr<'a> {
         }
         // RFC 4475 §3.1.2.14: spaces inside the brackets can still be read.
         let is_odd = is_odd || uri.len() != end;
-        Ok(Self { display, uri, params: Params::new(&rest[end + 1..]), is_bracketed: true, is_odd })
+        let params = &rest[end + 1..];
+        match params {
+            [] | [b';', ..] => {}
+            // Another address, say, which someone else might take.
+            params if !matches!(lex::trim_start(params).first(), None | Some(b';')) => {
+                return Err(Malformed);
+            }
+            _ => {}
+        }
+        Ok(Self { display, uri, params: Params::new(params), is_bracketed: true, is_odd })
     }
 
     fn bare(element: &'a [u8], end: usize) -> Result<Self, Malformed> {

@@ -236,6 +236,20 @@ fn a_request_with_a_garbled_start_line_can_be_answered() {
 }
 
 #[test]
+fn nothing_but_parameters_stands_behind_an_address() {
+    let name = Name::P_ASSERTED_IDENTITY;
+    for value in ["<sip:a@b> <sip:c@d>", "<sip:a@b>x;y", "\"a\" <sip:a@b> sip:c@d", "<sip:a@b>>"] {
+        let line = format!("P-Asserted-Identity: {value}, <sip:e@f>\t;x");
+        let message = Sample::request("INVITE").with(line).accepted();
+        let found: Vec<_> = message.addresses(name).map(|found| text(found.uri())).collect();
+        assert_eq!(found, ["sip:e@f"], "{value}");
+        let from = format!("From: {value};tag=1");
+        let message = Sample::request("INVITE").set("From", from).refused(400);
+        assert_eq!(message.from(), None, "{value}");
+    }
+}
+
+#[test]
 fn an_unknown_method_can_be_answered() {
     let odd = "!interesting-Method0123456789_*+`.%indeed'~";
     let message = Sample::request(odd).accepted();
