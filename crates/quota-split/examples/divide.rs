@@ -3,9 +3,10 @@
 //! A JSON list of `{"limit": 100, "weights": [300, 100, 50], "method": "dhondt"}` is printed again
 //! with `shares`. A TOML file of tenants prints tables, a column per segment; see
 //! `testdata/document.toml`.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example prints")]
+#![expect(clippy::print_stderr, reason = "an example prints")]
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -71,15 +72,15 @@ fn main() -> anyhow::Result<ExitCode> {
     if text.trim_start().starts_with('[') && serde_json::from_str::<Value>(&text).is_ok()
         || path.ends_with(".json")
     {
-        rows(&text)
+        rows(&text, &mut std::io::stdout().lock())
     } else {
-        tables(&text)?;
+        tables(&text, &mut std::io::stdout().lock())?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Prints a list of divisions with their shares. A row that cannot be divided gets an `error`.
-fn rows(text: &str) -> anyhow::Result<ExitCode> {
+fn rows(text: &str, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let mut rows: Vec<Value> = serde_json::from_str(text).context("not a list of divisions")?;
     let mut code = ExitCode::SUCCESS;
     for row in &mut rows {
@@ -95,7 +96,7 @@ fn rows(text: &str) -> anyhow::Result<ExitCode> {
             row.insert(field.to_owned(), value);
         }
     }
-    println!("{}", serde_json::to_string_pretty(&rows)?);
+    writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
     Ok(code)
 }
 
@@ -129,7 +130,7 @@ fn named(name: &str) -> anyhow::Result<Method> {
 }
 
 /// Prints every table of a file of tenants.
-fn tables(text: &str) -> anyhow::Result<()> {
+fn tables(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
     let file: Tenants = toml::from_str(text)?;
     let method = file.method.as_deref().map(named).transpose()?.unwrap_or_default();
     let nodes: Vec<Node> = file.tenant.into_iter().map(node).collect::<anyhow::Result<_>>()?;
@@ -138,7 +139,7 @@ fn tables(text: &str) -> anyhow::Result<()> {
         bail!("there is no [[table]]");
     }
     for table in &file.table {
-        print_table(&tree, table, method)?;
+        print_table(&tree, table, method, out)?;
     }
     Ok(())
 }
@@ -159,7 +160,12 @@ fn node(tenant: Tenant) -> anyhow::Result<Node> {
     })
 }
 
-fn print_table(tree: &Tree, table: &Table, method: Method) -> anyhow::Result<()> {
+fn print_table(
+    tree: &Tree,
+    table: &Table,
+    method: Method,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let mut islands: BTreeMap<u32, Vec<Segment>> = BTreeMap::new();
     for column in table.segment.iter().filter(|column| !column.down) {
         let segment = Segment { id: SegmentId(column.id), weight: column.weight };
@@ -172,33 +178,33 @@ fn print_table(tree: &Tree, table: &Table, method: Method) -> anyhow::Result<()>
         .collect::<anyhow::Result<_>>()
         .with_context(|| format!("table {:?}", table.title))?;
 
-    println!("{}", table.title);
-    print!("| Tenant |");
+    writeln!(out, "{}", table.title)?;
+    write!(out, "| Tenant |")?;
     for column in &table.segment {
         let island =
             if 1 < islands.len() { format!("island {}, ", column.island) } else { String::new() };
         match column.down {
-            true => print!(" Segment {} (down) |", column.id),
-            false => print!(" Segment {} ({island}weight {}) |", column.id, column.weight),
+            true => write!(out, " Segment {} (down) |", column.id)?,
+            false => write!(out, " Segment {} ({island}weight {}) |", column.id, column.weight)?,
         }
     }
-    println!("\n|---|{}", "---|".repeat(table.segment.len()));
+    writeln!(out, "\n|---|{}", "---|".repeat(table.segment.len()))?;
     for (id, node) in tree.iter() {
-        print!("| {} |", node.name);
+        write!(out, "| {} |", node.name)?;
         for column in &table.segment {
             let division = divisions.get(&column.island).filter(|_| !column.down);
             let Some(division) = division else {
-                print!(" -- |");
+                write!(out, " -- |")?;
                 continue;
             };
             let place = division.segments().iter().position(|segment| segment.0 == column.id);
             match (division.shares(id), place) {
-                (Some(shares), Some(place)) => print!(" {} |", shares[place]),
-                (Some(_) | None, _) => print!(" Not set |"),
+                (Some(shares), Some(place)) => write!(out, " {} |", shares[place])?,
+                (Some(_) | None, _) => write!(out, " Not set |")?,
             }
         }
-        println!();
+        writeln!(out)?;
     }
-    println!();
+    writeln!(out)?;
     Ok(())
 }

@@ -34,6 +34,8 @@ pub struct Limited {
     pub partition: Partition,
     /// Whether it is lent.
     pub lending: Lending,
+    /// How much of what is idle of its own part a segment keeps back from lending, in percent.
+    pub reserve: u8,
     pub(crate) key: u64,
 }
 
@@ -54,6 +56,7 @@ impl Document {
                     limit,
                     partition: tree.partition(id),
                     lending: tree.lending(id),
+                    reserve: tree.reserve(id),
                     key: tree.key(id),
                 });
             }
@@ -104,6 +107,16 @@ impl Document {
     }
 }
 
+impl Limited {
+    /// Returns what a segment that uses so much of its part lends nothing of: what it uses, and the
+    /// reserve of its own idle part, at least one call.
+    pub(crate) fn kept(&self, used: u32, part: u32) -> u32 {
+        let idle = u64::from(part.saturating_sub(used));
+        let reserve = (idle * u64::from(self.reserve)).div_ceil(100).min(idle);
+        used.saturating_add(u32::try_from(reserve).expect("no more than what is idle"))
+    }
+}
+
 /// Documents are taken for the same when their digests are.
 impl PartialEq for Document {
     fn eq(&self, other: &Self) -> bool {
@@ -139,6 +152,7 @@ fn digest(tree: &Tree, method: Method, version: u64) -> u64 {
         number(&mut hasher, u64::from(limits.soft));
         number(&mut hasher, tree.partition(id) as u64);
         number(&mut hasher, tree.lending(id) as u64);
+        number(&mut hasher, tree.reserve(id).into());
         number(&mut hasher, node.manual.len() as u64);
         for (segment, share) in &node.manual {
             number(&mut hasher, u64::from(segment.0));

@@ -12,8 +12,8 @@ mod timing;
 pub use coordinator::{Alarm, Coordinator, CoordinatorInput, CoordinatorOutput};
 pub use member::{Member, MemberInput, MemberOutput, MemberState, Verdict};
 pub use message::{
-    Ask, ColumnCell, Epoch, Grow, Held, Prepare, Promise, Recall, Report, Stamp, ToCoordinator,
-    ToMember,
+    Ask, Column, ColumnCell, ColumnPart, Epoch, Grow, Held, Prepare, Promise, Recall, Report,
+    Stamp, ToCoordinator, ToMember,
 };
 pub use pair::{
     Denial, Denied, Granted, Pair, PairConfig, PairInput, PairMessage, PairOutput, Role, TOLD_MAX,

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Divider, Document, Lending, Limited, NodeId, Partition, SegmentId, Weights};
+use crate::handover::ColumnPart;
+use crate::{Divider, Document, Lending, Limited, Limits, NodeId, Partition, SegmentId, Weights};
 
 /// How a document is divided: with the document, all that a segment needs to know its shares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -142,19 +143,32 @@ impl Plan {
     }
 
     /// Returns one member's part of a figure that no coordinator hands out: a rate, a burst level.
-    pub(crate) fn part(
-        &self,
-        document: &Document,
-        node: NodeId,
-        figure: u32,
-        who: SegmentId,
-    ) -> u32 {
+    fn part(&self, document: &Document, node: NodeId, figure: u32, who: SegmentId) -> u32 {
         let Ok(place) = self.members.binary_search(&who) else { return 0 };
         let key = document.tree().key(node);
         if document.tree().partition(node) == Partition::Full {
             return self.now.share(figure, key, place);
         }
         self.usual.share(figure, key, self.among_all[place])
+    }
+
+    /// Returns one member's parts of all such figures.
+    pub(crate) fn parts<'a>(
+        &'a self,
+        document: &'a Document,
+        who: SegmentId,
+    ) -> impl Iterator<Item = ColumnPart> + 'a {
+        document.tree().iter().filter_map(move |(id, node)| {
+            let Limits { per_second, burst, calls, .. } = node.limits;
+            let part = |figure: Option<u32>| figure.map(|it| self.part(document, id, it, who));
+            let levels =
+                burst[0].map(|second| [calls, Some(second)].map(|it| part(it).unwrap_or(0)));
+            (per_second.is_some() || levels.is_some()).then(|| ColumnPart {
+                node: node.name.clone(),
+                per_second: part(per_second).unwrap_or(0),
+                levels: levels.unwrap_or_default(),
+            })
+        })
     }
 
     /// Tells whether only what the members brought along may be handed out.

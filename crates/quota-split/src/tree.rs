@@ -35,6 +35,10 @@ pub struct Node {
     /// Whether segments lend each other parts of its limits; `None` does as its parent, and at the
     /// top `Off`.
     pub lending: Option<Lending>,
+    /// How much of what is idle of its own part a segment keeps back from lending, in percent: it then
+    /// finds room at once when its calls come, and the others may be refused while it does not use
+    /// it. `None` does as its parent, and at the top zero. More than 100 is as 100.
+    pub reserve: Option<u8>,
 }
 
 /// What stands at a node of the tree.
@@ -273,6 +277,15 @@ impl Tree {
             return Lending::Off;
         }
         self.path(id).find_map(|id| self.node(id).lending).unwrap_or_default()
+    }
+
+    /// Returns how much of an idle part is kept back from lending at a node, in percent.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a larger tree.
+    pub fn reserve(&self, id: NodeId) -> u8 {
+        self.path(id).find_map(|id| self.node(id).reserve).unwrap_or(0)
     }
 
     /// Returns the key of a node for [`Method::Spread`](crate::Method::Spread).

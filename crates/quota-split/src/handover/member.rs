@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{
-    ColumnCell, Epoch, Grow, Held, Prepare, Promise, Report, Stamp, Timing, ToCoordinator,
-    ToMember, column_digest,
+    ColumnCell, ColumnPart, Epoch, Grow, Held, Prepare, Promise, Report, Stamp, Timing,
+    ToCoordinator, ToMember, column_digest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,9 @@ pub struct Member {
     reports: u32,
     report_at: Option<Instant>,
     resend_at: Option<Instant>,
+    /// Counters that are not lent, used otherwise than was last told, and when that is told.
+    changed: BTreeSet<u32>,
+    tell_at: Option<Instant>,
     borrower: Borrower,
     outputs: VecDeque<MemberOutput>,
 }
@@ -131,6 +134,8 @@ impl Member {
             reports: 0,
             report_at: None,
             resend_at: None,
+            changed: BTreeSet::new(),
+            tell_at: None,
             borrower: Borrower::default(),
             outputs: VecDeque::new(),
         }
@@ -155,6 +160,11 @@ impl Member {
             self.dirty.extend(self.unheard.keys().copied());
             self.report(now, false);
         }
+        if self.tell_at.is_some_and(|at| at <= now) {
+            self.tell_at = None;
+            self.dirty.append(&mut self.changed);
+            self.report(now, false);
+        }
         if self.report_at.is_some_and(|at| at <= now) {
             self.report(now, false);
         }
@@ -171,7 +181,7 @@ impl Member {
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = [self.lease_until, self.report_at, self.resend_at];
+        let own = [self.lease_until, self.report_at, self.resend_at, self.tell_at];
         own.into_iter().flatten().chain(self.borrower.deadline()).min()
     }
 
@@ -193,7 +203,7 @@ impl Member {
         }
         match self.ledger.admit(now, call, exempt) {
             Ok(admission) => {
-                self.touch(call);
+                self.touch(now, call);
                 Verdict::Admitted(admission)
             }
             Err(refusal) => {
@@ -208,7 +218,7 @@ impl Member {
         self.borrower.forget(id);
         let Some(call) = self.ledger.call(id) else { return false };
         self.ledger.release(id);
-        self.touch(call);
+        self.touch(now, call);
         // Whoever waits here goes before whoever waits elsewhere.
         self.retry(now);
         let mut owed = false;
@@ -221,7 +231,8 @@ impl Member {
                     self.dirty.insert(place);
                     self.report_at.get_or_insert(now + self.timing.report);
                 } else if self.borrower.owes(place, now) {
-                    self.shrink(place, view.share.unwrap_or(0).saturating_sub(1).max(view.used));
+                    let least = self.kept(place, view.used);
+                    self.shrink(place, view.share.unwrap_or(0).saturating_sub(1).max(least));
                     self.dirty.insert(place);
                     owed = true;
                 }
@@ -328,19 +339,23 @@ impl Member {
             (recipe.document, recipe.digest) == (self.document.version(), self.document.digest());
         let (targets, names) = match &prepare.column {
             Some(column) => {
-                let targets = column.iter().map(|cell| cell.target).collect();
-                (targets, Some(column.iter().map(|cell| self.find(cell)).collect()))
+                self.take_parts(&column.parts);
+                let targets = column.cells.iter().map(|cell| cell.target).collect();
+                (targets, Some(column.cells.iter().map(|cell| self.find(cell)).collect()))
             }
             None if same => {
                 let plan = Plan::new(&self.document, recipe);
                 let counters = self.document.counters().iter();
                 let targets =
                     counters.map(|l| plan.target(&self.document, l, self.segment)).collect();
-                self.take_parts(&plan);
+                self.take_parts(&plan.parts(&self.document, self.segment).collect::<Vec<_>>());
                 (targets, None)
             }
             None => return self.send(stamp.epoch, ToCoordinator::NeedColumn { stamp }),
         };
+        for limited in self.document.counters() {
+            self.ledger.set_elsewhere(limited.node, limited.counter, None);
+        }
         let (document, sight) = (recipe.document, recipe.sight);
         let followed = Followed { stamp, sight, document, seq: 0, targets, names };
         for (counter, &target) in (0..).zip(&followed.targets) {
@@ -401,6 +416,7 @@ impl Member {
             }
             if grow.rest {
                 self.borrower.ask_again();
+                self.tell_all(now);
             }
             self.retry(now);
         }
@@ -430,7 +446,8 @@ impl Member {
         self.document = document;
         self.dirty.clear();
         self.unheard.clear();
-        (self.report_at, self.resend_at) = (None, None);
+        (self.report_at, self.resend_at, self.tell_at) = (None, None, None);
+        self.changed.clear();
         for waiting in self.borrower.take_all() {
             let verdict = self.ledger.admit(now, waiting.call, false);
             let call = waiting.call.id;
@@ -463,17 +480,11 @@ impl Member {
     }
 
     /// Takes its part of rates and burst levels, which nobody hands out.
-    fn take_parts(&mut self, plan: &Plan) {
-        for (id, node) in self.document.tree().iter() {
-            let limits = node.limits;
-            let part = |figure: u32| plan.part(&self.document, id, figure, self.segment);
-            if let Some(rate) = limits.per_second {
-                self.ledger.set_rate(id, part(rate));
-            }
-            if limits.burst[0].is_some() {
-                let levels = [limits.calls, limits.burst[0]];
-                self.ledger.set_levels(id, levels.map(|level| part(level.unwrap_or(0))));
-            }
+    fn take_parts(&mut self, parts: &[ColumnPart]) {
+        for part in parts {
+            let Some(id) = self.document.tree().find(&part.node) else { continue };
+            self.ledger.set_rate(id, part.per_second);
+            self.ledger.set_levels(id, part.levels);
         }
     }
 

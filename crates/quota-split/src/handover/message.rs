@@ -77,7 +77,16 @@ pub struct Prepare {
     /// How to compute it.
     pub recipe: Recipe,
     /// The receiver's shares in words, when its document differs from the coordinator's.
-    pub column: Option<Vec<ColumnCell>>,
+    pub column: Option<Column>,
+}
+
+/// Everything that a division gives to one member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Column {
+    /// Limits of calls at a time, as the coordinator numbers them.
+    pub cells: Vec<ColumnCell>,
+    /// Rates and burst levels, which nobody hands out one by one.
+    pub parts: Vec<ColumnPart>,
 }
 
 /// A share by the name of its node.
@@ -89,6 +98,17 @@ pub struct ColumnCell {
     pub counter: Counter,
     /// What the receiver may grow to.
     pub target: u32,
+}
+
+/// A part of the figures that are divided and never lent, by the name of their node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ColumnPart {
+    /// The node's name.
+    pub node: String,
+    /// New calls a second; zero where they are not limited.
+    pub per_second: u32,
+    /// Where burst levels 1 and 2 end; zero where there are none.
+    pub levels: [u32; 2],
 }
 
 /// See [`ToMember::Grow`]. Sent again it says the same.

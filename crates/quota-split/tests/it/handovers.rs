@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quota_split::handover::{Alarm, CoordinatorInput, Epoch, Member, MemberInput, Timing, Verdict};
 use quota_split::{
-    Call, CallId, Document, Lending, Limits, Method, Node, Part, Partition, SegmentId, Tree,
+    Call, CallId, Document, Full, Lending, Limits, Method, Node, Part, Partition, SegmentId, Tree,
 };
 
 use crate::cluster::Cluster;
@@ -323,6 +323,38 @@ fn rates_and_burst_levels_are_divided_as_limits_are() {
     let Verdict::Refused(refusal) = cluster.call(1, "T1").1 else { panic!("it fits") };
     assert_eq!((refusal.limit, refusal.share, refusal.used), (50, 17, 17));
     assert!(!cluster.hang_up(1, CallId(999)));
+}
+
+#[test]
+fn a_member_with_another_document_is_told_its_rates_and_levels_in_words() {
+    let limits = |calls, second, per_second| Limits {
+        calls: Some(calls),
+        burst: [Some(second), None],
+        per_second: Some(per_second),
+        ..Limits::default()
+    };
+    let document = |version, limits| {
+        let node = Node { name: "T".into(), limits, ..Node::default() };
+        Document::new(version, Tree::new(vec![node]).unwrap(), Method::Dhondt)
+    };
+    let mut cluster = Cluster::new(document(2, limits(60, 90, 30)), &[1, 2, 3], DELAY);
+    let stale = Arc::new(document(1, limits(3, 6, 3)));
+    let stranger = cluster.members.get_mut(&3).unwrap();
+    stranger.handle_input(cluster.now, MemberInput::Document(stale));
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(2));
+
+    let mut levels = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..10 {
+            let (_, Verdict::Admitted(admission)) = cluster.call(3, "T") else { panic!("ten fit") };
+            levels.push(admission.level);
+        }
+        let (_, Verdict::Refused(refusal)) = cluster.call(3, "T") else { panic!("it is too fast") };
+        assert!(levels.len() == 30 || refusal.what == Full::PerSecond, "{refusal:?}");
+        cluster.run(Duration::from_secs(1));
+    }
+    assert_eq!(levels, [vec![1; 20], vec![2; 10]].concat());
 }
 
 fn three(limits: &[(&str, u32)]) -> Cluster {

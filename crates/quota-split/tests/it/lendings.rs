@@ -170,17 +170,63 @@ fn refusals_know_what_the_others_use() {
     assert_eq!((refusal.limit, refusal.elsewhere), (90, Some(7)));
 }
 
+#[test]
+fn refusals_know_what_the_others_use_of_what_is_not_lent() {
+    let mut cluster = three(Lending::Off, 90);
+    let mut calls: Vec<CallId> = (0..7).map(|_| cluster.call(2, "T").0).collect();
+    let elsewhere = |cluster: &mut Cluster| {
+        cluster.run(Duration::from_secs(3));
+        cluster.fill(1, "T");
+        let (_, Verdict::Refused(refusal)) = cluster.call(1, "T") else { panic!("it fits") };
+        (refusal.share, refusal.used, refusal.elsewhere)
+    };
+    assert_eq!(elsewhere(&mut cluster), (30, 30, Some(7)));
+    cluster.hang_up(2, calls.swap_remove(3));
+    assert_eq!(elsewhere(&mut cluster), (30, 30, Some(6)));
+
+    // Another coordinator learns it anew.
+    cluster.lead(&EVEN, &[]);
+    assert_eq!(elsewhere(&mut cluster), (30, 30, Some(6)));
+    for call in calls {
+        cluster.hang_up(2, call);
+    }
+    assert_eq!(elsewhere(&mut cluster), (30, 30, Some(0)));
+    let sent = cluster.sent;
+    cluster.run(Duration::from_secs(60));
+    assert_eq!(cluster.sent, sent, "nothing is told while nothing changes");
+}
+
+#[test]
+fn a_reserve_is_kept_for_the_owners_own_calls() {
+    let reserve = Some(10);
+    let mut cluster = three_with(Node { reserve, ..node(Lending::Hold, 90) });
+    for _ in 0..90 {
+        cluster.call(1, "T");
+        cluster.run(Duration::from_millis(400));
+    }
+
+    // A tenth of the 30 calls of each of the others.
+    assert_eq!((cluster.used("T"), cluster.caps("T")), (84, vec![84, 3, 3]));
+    for _ in 0..3 {
+        let (_, verdict) = cluster.call(2, "T");
+        assert!(matches!(verdict, Verdict::Admitted(_)), "at once: {verdict:?}");
+    }
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.held("T") <= 90);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn the_limit_holds_whatever_is_lent_lost_or_divided_anew(
         hold: bool,
+        reserve in prop_oneof![Just(0_u8), 0_u8..100],
         limit in 2_u32..20,
         script in vec((0_u8..10, 1_u32..4, 1_u16..600), 1..80),
     ) {
         let lending = if hold { Lending::Hold } else { Lending::Tick };
-        let mut cluster = three(lending, limit);
+        let mut cluster = three_with(Node { reserve: Some(reserve), ..node(lending, limit) });
         let mut calls: Vec<(u32, CallId)> = Vec::new();
         for (what, segment, span) in script {
             match what {
@@ -211,7 +257,11 @@ proptest! {
 
 /// Three segments of equal weight that have their shares.
 fn three(lending: Lending, limit: u32) -> Cluster {
-    let tree = Tree::new(vec![node(lending, limit)]).unwrap();
+    three_with(node(lending, limit))
+}
+
+fn three_with(node: Node) -> Cluster {
+    let tree = Tree::new(vec![node]).unwrap();
     let mut cluster = Cluster::new(Document::new(1, tree, Method::Dhondt), &[1, 2, 3], DELAY);
     cluster.lead(&EVEN, &[]);
     cluster.run(Duration::from_millis(200));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quota_split::handover::{
     Coordinator, CoordinatorInput, CoordinatorOutput, Epoch, Member, MemberInput, MemberOutput,
@@ -17,6 +17,10 @@ use stateright::{Model, Property};
 
 /// The property that every mutant must break.
 pub(crate) const LIMIT: &str = "the limit holds while the network is whole";
+
+/// What members tell only for refusals' sake is told after so long: a world does not explore it, since
+/// it is a report like any other.
+const TIMING: Timing = Timing { tick: Duration::from_secs(10), ..Timing::WAN };
 
 /// What is explored.
 #[derive(Clone, Debug)]
@@ -133,7 +137,7 @@ impl Small {
         let mut world = World {
             members: Vec::new(),
             coordinators: (0..count)
-                .map(|_| Coordinator::new(Timing::WAN, false, document.clone()))
+                .map(|_| Coordinator::new(TIMING, false, document.clone()))
                 .collect(),
             network: BTreeSet::new(),
             used: Counts::default(),
@@ -145,7 +149,7 @@ impl Small {
         };
         for (index, &(cap, calls)) in self.begin.iter().enumerate() {
             let segment = SegmentId(u32::try_from(index).unwrap());
-            let mut member = Member::new(now, segment, Timing::WAN, document.clone(), None, 0);
+            let mut member = Member::new(now, segment, TIMING, document.clone(), None, 0);
             let part = Part { segment: segment.0, weight: 1, usual: 1, present: true };
             let recipe = quota_split::Recipe {
                 document: 1,
@@ -273,7 +277,7 @@ impl Small {
         // A newborn computes what the member would.
         let from = SegmentId(u32::try_from(other).unwrap());
         let document = world.members[other].document().clone();
-        let mut newborn = Member::new(now(), from, Timing::WAN, document, None, 0);
+        let mut newborn = Member::new(now(), from, TIMING, document, None, 0);
         newborn.handle_input(now(), MemberInput::Received(ToMember::Prepare(prepare)));
         while let Some(output) = newborn.poll_output() {
             if let MemberOutput::Send { message, .. } = output {
@@ -313,11 +317,12 @@ impl Model for Small {
             if 0 < calls {
                 steps.push(Step::Hang(index));
             }
-            let due = member.poll_timeout().is_some();
-            if due && self.lending == Lending::Off && used.reports < self.reports {
+            let due = member.poll_timeout();
+            let reports = due.is_some_and(|at| at < now() + TIMING.tick);
+            if reports && self.lending == Lending::Off && used.reports < self.reports {
                 steps.push(Step::Report(index));
             }
-            if due && self.lending != Lending::Off && used.ticks < self.ticks {
+            if due.is_some() && self.lending != Lending::Off && used.ticks < self.ticks {
                 steps.push(Step::Tick(index));
             }
             if world.coordinators[index].stamp().is_some() {

@@ -98,6 +98,7 @@ fn read_node<'a>(
         manual: read_shares(&table, segments),
         partition: table.key("partition").choice(&partitions),
         lending: table.key("lending").choice(&lendings),
+        reserve: table.key("reserve").integer(0..=100_u8),
     };
     let mut policy = read_policy(&table);
     if kind == Kind::Tenant {

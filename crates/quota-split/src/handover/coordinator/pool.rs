@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use crate::Limited;
+
 /// Wants and recalls of counters that are lent, by counter and column.
 ///
 /// The pool itself is no figure of its own: it is the budget less what the ledger says is held.
@@ -55,11 +57,20 @@ impl Pool {
         self.wants.insert((counter, column), want);
     }
 
-    /// Notes what a member uses of a counter.
-    pub(super) fn heard(&mut self, now: Instant, counter: u32, column: usize, used: u32) {
-        self.heard_at.insert(counter, now);
+    /// Notes what a member uses of a counter, lent or not.
+    pub(super) fn uses(&mut self, counter: u32, column: usize, used: u32) {
         self.changed.insert(counter);
         self.used.insert((counter, column), used);
+    }
+
+    /// Whether there is anything to look at from time to time.
+    pub(super) fn is_used(&self) -> bool {
+        !self.heard_at.is_empty() || !self.changed.is_empty()
+    }
+
+    /// Notes that a member has reported a counter that is lent.
+    pub(super) fn heard(&mut self, now: Instant, counter: u32, column: usize) {
+        self.heard_at.insert(counter, now);
         if self.recalls.get(&(counter, column)).is_some_and(|sent| !sent.drain) {
             self.recalls.remove(&(counter, column));
         }
@@ -103,6 +114,7 @@ impl Pool {
         &mut self,
         until: Instant,
         counter: u32,
+        limited: &Limited,
         row: &[u32],
         targets: &[u32],
         busy: &[bool],
@@ -120,10 +132,14 @@ impl Pool {
         let missing: u32 =
             waiting.map(|&(column, want)| want.goal.saturating_sub(row[column])).sum();
         let missing = missing.saturating_sub(self.under_way(counter, false));
-        donors.sort_by_key(|&column| std::cmp::Reverse(self.room(counter, column, row)));
+        let spare = |column: usize| {
+            let used = self.used.get(&(counter, column)).copied().unwrap_or(0);
+            row[column].saturating_sub(limited.kept(used, targets[column]))
+        };
+        donors.sort_by_key(|&column| std::cmp::Reverse(spare(column)));
         // What is known of their use may be a tick old, so one alone may have nothing to give.
         for &column in donors.iter().take(2) {
-            let amount = self.room(counter, column, row).min(missing);
+            let amount = spare(column).min(missing);
             if 0 < amount {
                 sent.push((column, amount, false));
             }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::CoordinatorOutput;
 use super::pool::Pool;
 use crate::handover::{
-    Ask, ColumnCell, Grow, Prepare, Promise, Report, Stamp, Timing, ToMember, column_digest,
+    Ask, Column, ColumnCell, Grow, Prepare, Promise, Report, Stamp, Timing, ToMember, column_digest,
 };
 use crate::plan::Plan;
 use crate::{Document, Lending, Limited, Part, Partition, Recipe, SegmentId, Sight};
@@ -74,7 +74,6 @@ impl Round {
         let weighted = has(Partition::WeightMajority);
         let waits = weighted && recipe.sight == Sight::Waiting;
         let leases = weighted && recipe.sight != Sight::Minority;
-        let lends = document.counters().iter().any(|limited| limited.lending != Lending::Off);
         let round = Self {
             stamp,
             plan,
@@ -85,7 +84,7 @@ impl Round {
             resend_at: Some(now + timing.resend),
             majority_at: waits.then(|| now + timing.majority_wait()),
             lease_at: leases.then(|| now + timing.lease / 3),
-            tick_at: lends.then(|| now + timing.tick),
+            tick_at: None,
             overdue_at: Some(now + OVERDUE * timing.resend),
             recipe,
         };
@@ -152,6 +151,8 @@ impl Round {
         seat.pending.retain(|_, seq| applied < *seq);
         for cell in report.cells.iter().filter(|_| fresh) {
             let Some(limited) = document.counters().get(cell.counter as usize) else { continue };
+            self.pool.uses(cell.counter, column, cell.used);
+            self.tick_at.get_or_insert(now + timing.tick);
             // A grant on its way may be applied after this was written: what it adds is still held.
             if self.seats[column].pending.contains_key(&cell.counter) {
                 taken = false;
@@ -162,7 +163,7 @@ impl Round {
             if limited.lending == Lending::Off {
                 self.level(cell.counter, document);
             } else {
-                self.pool.heard(now, cell.counter, column, cell.used);
+                self.pool.heard(now, cell.counter, column);
                 self.serve(now, cell.counter, document, timing, outputs);
             }
         }
@@ -190,6 +191,7 @@ impl Round {
                 continue;
             }
             let until = ask.urgent.then(|| now + timing.hold);
+            self.tick_at.get_or_insert(now + timing.tick);
             self.pool.want(now, counter, column, goal.min(limited.limit), until);
             self.serve(now, counter, document, timing, outputs);
         }
@@ -234,7 +236,7 @@ impl Round {
             }
         }
         if self.tick_at.is_some_and(|at| at <= now) {
-            self.tick_at = Some(now + timing.tick);
+            self.tick_at = self.pool.is_used().then(|| now + timing.tick);
             self.tell_elsewhere(outputs);
             for counter in self.pool.idle(now, timing.idle) {
                 self.level(counter, document);
@@ -340,7 +342,7 @@ impl Round {
         }
         let members = self.plan.members();
         for (column, cap, drain) in
-            self.pool.recall(now + timing.hold, counter, row, &targets, &busy)
+            self.pool.recall(now + timing.hold, counter, limited, row, &targets, &busy)
         {
             let recall = crate::handover::Recall { stamp: self.stamp, counter, cap, drain };
             let message = ToMember::Recall(recall);
@@ -409,8 +411,11 @@ impl Round {
             target: self.plan.target(document, limited, to),
         };
         let in_words = self.seats[column].in_words;
-        let cells = in_words.then(|| document.counters().iter().map(cell).collect());
-        let prepare = Prepare { stamp: self.stamp, recipe: self.recipe.clone(), column: cells };
+        let column = in_words.then(|| Column {
+            cells: document.counters().iter().map(cell).collect(),
+            parts: self.plan.parts(document, to).collect(),
+        });
+        let prepare = Prepare { stamp: self.stamp, recipe: self.recipe.clone(), column };
         outputs.push_back(CoordinatorOutput::Send { to, message: ToMember::Prepare(prepare) });
     }
 

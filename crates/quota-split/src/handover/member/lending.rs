@@ -11,7 +11,8 @@ impl Member {
         let Some(place) = self.ours(recall.stamp, recall.counter) else { return };
         let before = self.held(place);
         let share = self.share(place);
-        self.shrink(place, if recall.drain { recall.cap } else { recall.cap.max(before.used) });
+        let least = if recall.drain { 0 } else { self.kept(place, before.used) };
+        self.shrink(place, recall.cap.max(least));
         if self.share(place) != share {
             self.dirty.insert(place);
             return self.report(now, true);
@@ -32,7 +33,7 @@ impl Member {
         for waiting in self.borrower.take_late(now) {
             let verdict = self.ledger.admit(now, waiting.call, false);
             if verdict.is_ok() {
-                self.touch(waiting.call);
+                self.touch(now, waiting.call);
             }
             let call = waiting.call.id;
             self.outputs.push_back(MemberOutput::Decided { call, verdict });
@@ -54,7 +55,7 @@ impl Member {
             }
             let verdict = self.ledger.admit(now, waiting.call, false);
             if verdict.is_ok() {
-                self.touch(waiting.call);
+                self.touch(now, waiting.call);
             }
             let call = waiting.call.id;
             self.outputs.push_back(MemberOutput::Decided { call, verdict });
@@ -107,6 +108,7 @@ impl Member {
             let share = self.share(place);
             let pooled = self.target(place) == Some(0);
             let want = if pooled { held.used } else { want(held.used, refusals) };
+            let want = want.max(self.kept(place, held.used));
             if want < share {
                 self.shrink(place, want);
             } else if share < want {
@@ -125,18 +127,28 @@ impl Member {
         }
     }
 
-    /// Notes the use of a call's counters that are lent.
-    pub(super) fn touch(&mut self, call: Call) {
-        if !self.borrower.is_used() {
-            return;
-        }
+    /// Notes that a call's counters are used otherwise than before.
+    pub(super) fn touch(&mut self, now: Instant, call: Call) {
         for node in self.document.tree().path(call.node) {
             for counter in [Counter::Calls, call.direction.counter()] {
-                let place = self.document.place(node, counter);
-                if let Some(place) = place.filter(|&place| self.lends(place)) {
+                let Some(place) = self.document.place(node, counter) else { continue };
+                if self.lends(place) && self.borrower.is_used() {
                     self.borrower.touch(place);
+                } else {
+                    self.changed.insert(place);
+                    self.tell_at.get_or_insert(now + self.timing.tick);
                 }
             }
+        }
+    }
+
+    /// Makes everything in use be told to a coordinator that knows nothing yet.
+    pub(super) fn tell_all(&mut self, now: Instant) {
+        let counters = (0..).zip(self.document.counters());
+        let used = counters.filter(|(_, one)| 0 < self.ledger.view(one.node, one.counter).used);
+        self.changed.extend(used.map(|(place, _)| place));
+        if !self.changed.is_empty() {
+            self.tell_at.get_or_insert(now + self.timing.tick);
         }
     }
 
@@ -146,6 +158,12 @@ impl Member {
         if let Some(place) = place.filter(|&place| self.lends(place)) {
             self.borrower.refused(place);
         }
+    }
+
+    /// Returns what is kept back of a counter whatever others want.
+    pub(super) fn kept(&self, place: u32, used: u32) -> u32 {
+        let part = self.target(place).unwrap_or(0);
+        self.document.counters()[place as usize].kept(used, part)
     }
 
     pub(super) fn lends(&self, place: u32) -> bool {
