@@ -6,7 +6,7 @@ use crate::fields::CSeq;
 use crate::index::{HeaderRef, Span};
 use crate::lex::{self, Elements};
 use crate::name_addr::NameAddr;
-use crate::names::{GARBLED, Name};
+use crate::names::{GARBLED, NAMES, Name};
 use crate::params::Malformed;
 use crate::parse::{BodyLen, Head, Start};
 use crate::uri::Uri;
@@ -14,7 +14,10 @@ use crate::via::Via;
 
 /// Of one defect in one header no more than this are kept. Every different one
 /// is, so that no number of harmless faults hides the one that decides.
-const ALIKE_MAX: usize = 4;
+const ALIKE_MAX: u8 = 4;
+/// Room for this many kinds of defects.
+const KINDS: usize = 16;
+const _: () = assert!((DefectKind::Odd as usize) < KINDS, "the last kind has room");
 
 const VIA: u8 = Name::VIA.id;
 const FROM: u8 = Name::FROM.id;
@@ -110,6 +113,8 @@ pub(crate) struct Fields {
 pub(crate) struct Checks<'h> {
     fields: &'h mut Fields,
     pub(crate) defects: Vec<Defect>,
+    /// How many defects are kept, by header and kind.
+    alike: Vec<u8>,
     is_odd: bool,
     has_contact: bool,
     has_star: bool,
@@ -119,8 +124,15 @@ pub(crate) struct Checks<'h> {
 impl<'h> Checks<'h> {
     /// Begins with nothing seen; values go to `fields` as they are found.
     pub(crate) const fn new(fields: &'h mut Fields) -> Self {
-        let defects = Vec::new();
-        Self { fields, defects, is_odd: false, has_contact: false, has_star: false, seen: 0 }
+        Self {
+            fields,
+            defects: Vec::new(),
+            alike: Vec::new(),
+            is_odd: false,
+            has_contact: false,
+            has_star: false,
+            seen: 0,
+        }
     }
 
     pub(crate) fn defect(
@@ -129,8 +141,12 @@ impl<'h> Checks<'h> {
         kind: DefectKind,
         offset: usize,
     ) {
-        let alike = |known: &&Defect| known.kind == kind && known.header == header;
-        if self.defects.iter().filter(alike).count() < ALIKE_MAX {
+        // Only a message that has defects pays for counting them.
+        self.alike.resize(NAMES * KINDS, 0);
+        let header_id = usize::from(header.map_or(0, |name| name.id));
+        let alike = &mut self.alike[header_id * KINDS + kind as usize];
+        if *alike < ALIKE_MAX {
+            *alike += 1;
             self.defects.push(Defect { header, kind, offset });
         }
     }

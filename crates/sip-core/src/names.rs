@@ -153,6 +153,9 @@ static KNOWN: [(&str, u8); 80] = [
     ("Info-Package", 0),
 ];
 
+/// Ids from 0 up to the last known name.
+pub(crate) const NAMES: usize = KNOWN.len() + 1;
+
 /// Open addressing, four slots a name, filled when the crate is compiled.
 const SLOTS: usize = 512;
 static TABLE: [u8; SLOTS] = table();
