@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use sip_core::digest::{Password, Server, ServerConfig, VerifyError};
-use sip_core::{Edit, Message, Method, Name, Verdict, Writer, reason_phrase};
+use sip_core::{Edit, Message, Method, Name, NameAddr, Verdict, Writer, reason_phrase};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let [listen, realm, user, password] = &std::env::args().skip(1).collect::<Vec<_>>()[..] else {
@@ -81,6 +81,10 @@ impl Registrar {
             Verdict::Ok if request.method() != Method::Register => {
                 answer(&request, 405).header(Name::ALLOW, "REGISTER")
             }
+            Verdict::Ok if request.elements(Name::REQUIRE).next().is_some() => {
+                let options = request.elements(Name::REQUIRE);
+                options.fold(answer(&request, 420), |out, tag| out.header(Name::UNSUPPORTED, tag))
+            }
             Verdict::Ok => self.register(now, from, &request),
         };
         Some(answer.finish().bytes().clone())
@@ -93,6 +97,7 @@ impl Registrar {
             self.server.verify(now, place.as_bytes(), request, &found, &self.password)
         });
         match verified {
+            Some(Ok(_)) if !self.is_own(request) => answer(request, 403),
             Some(Ok(_)) => self.bind(now, request),
             Some(Err(VerifyError::OtherUri)) => answer(request, 400),
             refused => {
@@ -102,6 +107,12 @@ impl Registrar {
                 challenges.iter().fold(answer(request, status), |out, c| out.header(name, c))
             }
         }
+    }
+
+    /// True when To is the address of the user, who may register no other.
+    fn is_own(&self, request: &Message) -> bool {
+        let to = request.to().and_then(|to| to.parsed_uri().ok());
+        to.and_then(|to| to.user_unescaped()).is_some_and(|user| *user == *self.user.as_bytes())
     }
 
     /// Takes over all Contacts of the request, or none of them.
@@ -117,6 +128,12 @@ impl Registrar {
         if self.bindings.iter().any(|(uri, binding)| is_named(uri) && is_late(binding)) {
             return answer(request, 500);
         }
+        let is_new = |contact: &NameAddr<'_>| {
+            !contact.is_star() && !self.bindings.contains_key(contact.uri())
+        };
+        if BINDINGS_MAX < self.bindings.len() + request.contacts().filter(is_new).count() {
+            return answer(request, 403);
+        }
         if is_star {
             self.bindings.clear();
         }
@@ -124,7 +141,7 @@ impl Registrar {
             let seconds = contact.expires().or_else(|| request.expires()).unwrap_or(EXPIRES_MAX);
             if seconds == 0 {
                 self.bindings.remove(contact.uri());
-            } else if self.bindings.len() < BINDINGS_MAX {
+            } else {
                 let until = now + Duration::from_secs(seconds.min(EXPIRES_MAX).into());
                 let binding = Binding { until, call_id: call_id.to_vec(), cseq };
                 self.bindings.insert(contact.uri().to_vec(), binding);

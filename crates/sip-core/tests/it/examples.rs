@@ -81,7 +81,7 @@ fn what_the_proxy_cannot_forward_it_refuses_or_drops() {
 #[test]
 fn a_phone_registers_with_its_password_only() {
     let mut registrar = registrar::Registrar::new("example.com", "nina", "secret", [1; 16]);
-    let register = Sample::request("REGISTER").with("Contact: <sip:nina@192.0.2.7>;expires=60");
+    let register = registration().with("Contact: <sip:nina@192.0.2.7>;expires=60");
     let (refusal, _) = exchange(&mut registrar, NOW, sent(&register));
     assert_eq!(refusal.status(), Some(401));
     for (password, status) in [("wrong", 401), ("secret", 200)] {
@@ -91,18 +91,30 @@ fn a_phone_registers_with_its_password_only() {
         assert_eq!(answer.status(), Some(status));
         assert_eq!(contacts.len(), usize::from(status == 200));
     }
+    let mut client = Client::new("nina", Password::new("secret"), 1);
+    client.handle_challenge(&refusal).expect("it can be answered");
+    let (answer, _) = exchange(
+        &mut registrar,
+        NOW,
+        authorized(&mut client, &register.clone().set("To", "To: <sip:omar@example.com>")),
+    );
+    assert_eq!(answer.status(), Some(403), "for somebody else");
+    let asking = register.with("Require: pref, gruu");
+    let (answer, _) = exchange(&mut registrar, NOW, sent(&asking));
+    let unsupported: Vec<_> = answer.elements(Name::UNSUPPORTED).map(text).collect();
+    assert_eq!((answer.status(), unsupported.join(" ")), (Some(420), "pref gruu".to_owned()));
 }
 
 #[test]
 fn bindings_are_listed_replaced_removed_and_forgotten() {
     let mut registrar = registrar::Registrar::new("example.com", "nina", "secret", [1; 16]);
     let mut client = Client::new("nina", Password::new("secret"), 1);
-    let (refusal, _) = exchange(&mut registrar, NOW, sent(&Sample::request("REGISTER")));
+    let (refusal, _) = exchange(&mut registrar, NOW, sent(&registration()));
     client.handle_challenge(&refusal).expect("it can be answered");
     let mut cseq = 17;
     let mut register = |now: Duration, lines: &[&str]| {
         cseq += 1;
-        let sample = Sample::request("REGISTER").set("CSeq", format!("CSeq: {cseq} REGISTER"));
+        let sample = registration().set("CSeq", format!("CSeq: {cseq} REGISTER"));
         let sample = lines.iter().fold(sample, |sample, line| sample.with(line));
         let (answer, contacts) = exchange(&mut registrar, now, authorized(&mut client, &sample));
         (answer.status().expect("a response"), contacts)
@@ -114,8 +126,17 @@ fn bindings_are_listed_replaced_removed_and_forgotten() {
     assert_eq!(register(NOW, &[]), (200, all), "asking changes nothing");
     let later = NOW + Duration::from_secs(60);
     assert_eq!(register(later, &[]), (200, listed(&["<sip:b@h>;expires=3540"])));
+    let many: Vec<_> = (0..10).map(|n| format!("Contact: <sip:{n}@h>")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    assert_eq!(register(later, &many), (403, vec![]), "all or none");
+    assert_eq!(register(later, &many[1..]).0, 200);
     assert_eq!(register(later, &["Contact: *"]), (400, vec![]));
     assert_eq!(register(later, &["Contact: *", "Expires: 0"]), (200, vec![]));
+}
+
+/// A REGISTER of Nina for herself.
+fn registration() -> Sample {
+    Sample::request("REGISTER").set("To", "To: <sip:nina@example.com>")
 }
 
 fn proxy() -> stateless_proxy::Proxy {
