@@ -178,7 +178,8 @@ impl Coordinator {
                     outputs.push_back(CoordinatorOutput::Outranked(promised.epoch));
                 } else if round.has(from) {
                     // Promised by a life that is forgotten: only a new round can tell its grants
-                    // from those of before.
+                    // from those of before. It may have our document by now.
+                    self.in_words.remove(&from);
                     let next = promised.round.max(stamp.round);
                     self.begin_after(now, next, None);
                 }

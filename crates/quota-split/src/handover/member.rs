@@ -442,7 +442,9 @@ impl Member {
         self.ledger = self.ledger.moved(self.document.tree(), document.tree());
         // Numbers of counters have changed: what is followed can no longer be told from others.
         self.floor = self.promised();
-        self.followed = None;
+        if let Some(Followed { stamp, .. }) = self.followed.take() {
+            self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised: stamp });
+        }
         self.document = document;
         self.dirty.clear();
         self.unheard.clear();

@@ -112,6 +112,8 @@ pub enum PairOutput {
     },
     /// This segment has a call more at a node and all above it, or one less.
     Counted(Call),
+    /// A call of this segment, asked for by either node, did not fit.
+    Refused(Refusal),
     /// Say at once, before anything else, which calls live, with [`PairInput::Live`].
     NeedLive {
         /// Whether those count that this node only holds copies of.
@@ -255,6 +257,7 @@ impl Pair {
                     self.outputs.push_back(PairOutput::Partner(message));
                 }
             }
+            Part::Nobody if self.linked => self.reply(PairMessage::Release { call: id.0 }),
             // Whoever speaks next counts what lives then.
             Part::Nobody => {}
         }
@@ -318,7 +321,14 @@ impl Pair {
 
     fn set_other(&mut self, now: Instant, linked: bool, present: bool) {
         let before = std::mem::replace(&mut self.linked, linked && self.config.paired);
+        let gone = (before || self.present) && !self.linked && !present;
         self.present = present;
+        if let Part::Speaker(speaker) = &mut self.part
+            && gone
+        {
+            // What the partner took with it counts no longer.
+            speaker.want_audit(self.linked, self.present, &mut self.outputs);
+        }
         if before == self.linked {
             return;
         }
@@ -389,26 +399,24 @@ impl Pair {
         }
     }
 
-    fn live(&mut self, now: Instant, mut calls: Vec<Call>) {
-        match &mut self.part {
-            Part::Nobody => self.tell(&calls),
-            Part::Listener(listener) => {
-                calls.extend(listener.pending());
-                self.tell(&calls);
-            }
-            Part::Speaker(speaker) => speaker.live(now, calls, &mut self.outputs),
-        }
+    fn live(&mut self, now: Instant, calls: Vec<Call>) {
+        let pending = match &mut self.part {
+            Part::Nobody => Vec::new(),
+            Part::Listener(listener) => listener.pending().collect(),
+            Part::Speaker(speaker) => return speaker.live(now, calls, &mut self.outputs),
+        };
+        // To the speaker: all calls here.
+        self.tell(&pending, true);
+        self.tell(&calls, false);
+        self.reply(PairMessage::Calls { calls: Vec::new(), pending: false, last: true });
     }
 
-    /// Tells the speaker of all calls here.
-    fn tell(&mut self, calls: &[Call]) {
-        let told = |call: &Call| Told::new(&self.document, *call);
-        let chunks: Vec<Vec<Told>> =
-            calls.chunks(TOLD_MAX).map(|chunk| chunk.iter().map(told).collect()).collect();
-        for calls in chunks {
-            self.reply(PairMessage::Calls { calls, last: false });
+    fn tell(&mut self, calls: &[Call], pending: bool) {
+        for calls in calls.chunks(TOLD_MAX) {
+            let told = |call: &Call| Told::new(&self.document, *call);
+            let calls = calls.iter().map(told).collect();
+            self.reply(PairMessage::Calls { calls, pending, last: false });
         }
-        self.reply(PairMessage::Calls { calls: Vec::new(), last: true });
     }
 
     fn settle(&mut self, now: Instant) {

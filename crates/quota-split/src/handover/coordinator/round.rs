@@ -185,6 +185,9 @@ impl Round {
     ) {
         let current = ask.stamp == self.stamp && self.is_open();
         let Some(column) = self.column(from).filter(|_| current) else { return };
+        if self.is_passive(from) {
+            return;
+        }
         for &(counter, goal) in &ask.cells {
             let Some(limited) = document.counters().get(counter as usize) else { continue };
             if limited.lending == Lending::Off {
@@ -457,6 +460,13 @@ impl Round {
             let message = ToMember::Elsewhere { stamp: self.stamp, cells };
             outputs.push_back(CoordinatorOutput::Send { to, message });
         }
+    }
+
+    /// Returns whether a member gets nothing while others do.
+    fn is_passive(&self, segment: SegmentId) -> bool {
+        let mut present = self.recipe.parts.iter().filter(|part| part.present);
+        let idle = present.clone().any(|part| part.segment == segment.0 && part.weight == 0);
+        idle && present.any(|part| 0 < part.weight)
     }
 
     fn is_open(&self) -> bool {

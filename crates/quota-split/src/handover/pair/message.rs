@@ -59,6 +59,8 @@ pub enum PairMessage {
     Calls {
         /// The calls.
         calls: Vec<Told>,
+        /// Whether these still wait for an answer: they count only if they are counted already.
+        pending: bool,
         /// Whether these are the last ones.
         last: bool,
     },

@@ -189,7 +189,9 @@ impl Speaker {
                 }
             },
             PairMessage::Release { call } => self.release(now, CallId(call), outputs),
-            PairMessage::Calls { calls, last } => self.take_list(&calls, last, outputs),
+            PairMessage::Calls { calls, pending, last } => {
+                self.take_list(&calls, pending, last, outputs);
+            }
             // The other was the speaker until now.
             PairMessage::State { .. }
             | PairMessage::Current { .. }
@@ -305,13 +307,14 @@ impl Speaker {
         }
     }
 
-    fn take_list(&mut self, calls: &[Told], last: bool, outputs: &mut Outputs) {
+    fn take_list(&mut self, calls: &[Told], pending: bool, last: bool, outputs: &mut Outputs) {
         if self.listed {
             self.list.clear();
             self.listed = false;
         }
         let document = self.member.document();
-        let calls = calls.iter().filter_map(|told| told.call(document));
+        let counts = |call: &Call| !pending || self.member.ledger().call(call.id).is_some();
+        let calls = calls.iter().filter_map(|told| told.call(document)).filter(counts);
         self.list.extend(calls.map(|call| (call.id, call)));
         if last {
             self.listed = true;
@@ -335,6 +338,9 @@ impl Speaker {
         own: bool,
         outputs: &mut Outputs,
     ) {
+        if let Err(Denial::Full(refusal)) = verdict {
+            outputs.push_back(PairOutput::Refused(refusal));
+        }
         outputs.push_back(if own {
             PairOutput::Decided { call, verdict }
         } else {
