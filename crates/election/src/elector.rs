@@ -44,6 +44,8 @@ pub struct Elector {
     shares: BTreeSet<Segment>,
     /// The epoch that `shares` belongs to.
     divided: Option<Epoch>,
+    /// Whether the owner may have to be told something.
+    stale: bool,
     /// What the owner was last told.
     told: Option<(Epoch, BTreeSet<Segment>)>,
     present: BTreeSet<NodeId>,
@@ -185,6 +187,7 @@ impl Elector {
             beat_waits: false,
             shares: BTreeSet::new(),
             divided: None,
+            stale: true,
             told: None,
             present: BTreeSet::new(),
             speakers: BTreeMap::new(),
@@ -262,7 +265,9 @@ impl Elector {
         if let Some((to, frame)) = self.sends.pop_front() {
             return Some(Output::Send { to, frame });
         }
-        self.poll_role()
+        let role = if self.stale { self.poll_role() } else { None };
+        self.stale = role.is_some();
+        role
     }
 
     /// Returns when `handle_timeout` is next needed; `None` once this process has withdrawn.

@@ -153,6 +153,7 @@ impl Elector {
             self.asking = true;
         }
         self.divide(now);
+        self.stale = true;
         while let Some((to, message)) = self.bully.poll_message() {
             let envelope = self.routes.envelope(self.id, self.bully.life(), to);
             let frame = address(envelope, message);
