@@ -179,15 +179,15 @@ impl Cluster {
             }
             PairOutput::Decided { call, verdict } => {
                 let verdict = verdict.map_err(Why::from);
-                if let Err(Why::Full(refusal)) = verdict {
-                    self.refusals.insert(refusal.node, refusal);
-                }
                 self.outputs.push_back(Output::Decided { call, verdict });
             }
             PairOutput::Counted(call) => {
                 if let Some(member) = self.pair.member() {
                     self.usage.note(now, member.document(), member.ledger(), call);
                 }
+            }
+            PairOutput::Refused(refusal) => {
+                self.refusals.insert(refusal.node, refusal);
             }
             PairOutput::NeedLive { copied } => self.outputs.push_back(Output::NeedLive { copied }),
             PairOutput::Drifted(drifts) => self.outputs.push_back(Output::Drifted(drifts)),

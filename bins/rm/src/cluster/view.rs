@@ -109,10 +109,15 @@ impl Cluster {
     /// Returns every tenant and profile, in the order of the document, while this node counts the
     /// calls of its segment; nothing otherwise: its partner knows.
     pub fn tenants(&self) -> impl Iterator<Item = TenantView<'_>> {
+        self.tenants_from(0)
+    }
+
+    /// Returns what [`tenants`](Self::tenants) does without the first ones, which cost nothing.
+    pub fn tenants_from(&self, first: usize) -> impl Iterator<Item = TenantView<'_>> {
         let member = self.pair.member().into_iter();
         member.flat_map(move |member| {
             let (document, ledger) = (member.document(), member.ledger());
-            document.tree().iter().map(move |(id, node)| {
+            document.tree().iter().skip(first).map(move |(id, node)| {
                 let counter = |counter| {
                     let view = ledger.view(id, counter);
                     let place = document.place(id, counter);

@@ -8,4 +8,5 @@ mod config;
 mod frames;
 mod process;
 mod readme;
+mod segments;
 mod tidy;

@@ -1,0 +1,8 @@
+//! Clusters of segments made of `Cluster` machines alone, in virtual time and over a bad network.
+//!
+//! `HOLDLINE_SEEDS=0..20000 cargo test -p rm --test it segments` runs more of them.
+
+mod faults;
+mod judge;
+mod seeds;
+mod world;

@@ -1,0 +1,209 @@
+//! What happens to a random world.
+
+use std::collections::BTreeMap;
+
+use election::{NodeId, Segment};
+use rm::cluster::Share;
+
+use super::world::{Dice, Ms, World, plan, share};
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Crash,
+    CrashSpeaker,
+    CrashSegment,
+    Restart,
+    RestartWithoutDisk,
+    Pause,
+    OneWayCut,
+    PairCut,
+    Partition,
+    Tear,
+    Heal,
+    Change,
+    DiskHangs,
+    DiskIsFree,
+}
+
+/// Healing and returning often, or all would end in pieces.
+const FAULTS: [Fault; 19] = [
+    Fault::Crash,
+    Fault::CrashSpeaker,
+    Fault::CrashSpeaker,
+    Fault::CrashSegment,
+    Fault::Restart,
+    Fault::Restart,
+    Fault::Restart,
+    Fault::RestartWithoutDisk,
+    Fault::Pause,
+    Fault::OneWayCut,
+    Fault::PairCut,
+    Fault::Partition,
+    Fault::Tear,
+    Fault::Heal,
+    Fault::Heal,
+    Fault::Heal,
+    Fault::Change,
+    Fault::DiskHangs,
+    Fault::DiskIsFree,
+];
+
+/// Two to five segments with one or two nodes each, eight nodes at the most; sometimes one is cold.
+pub(super) fn cluster(dice: &mut Dice) -> (Vec<NodeId>, BTreeMap<Segment, Share>) {
+    loop {
+        let mut ids = Vec::new();
+        let mut segments = BTreeMap::new();
+        for segment in (1..=u16::try_from(dice.range(2, 6)).unwrap()).map(Segment) {
+            ids.push(NodeId { segment, rm: 1 });
+            if dice.hits(60) {
+                ids.push(NodeId { segment, rm: 2 });
+            }
+            segments.insert(segment, share(weight(dice), false));
+        }
+        if ids.len() <= 8 {
+            let last = segments.len() - 1;
+            if 1 < last && dice.hits(30) {
+                segments.values_mut().nth(last).unwrap().cold = Some(Default::default());
+            }
+            return (ids, segments);
+        }
+    }
+}
+
+fn weight(dice: &mut Dice) -> u32 {
+    u32::try_from(dice.range(1, 7)).unwrap() * 50
+}
+
+pub(super) fn limits(dice: &mut Dice) -> [u32; 5] {
+    [(10, 40), (4, 20), (4, 20), (4, 20), (1, 20)]
+        .map(|(low, high)| u32::try_from(dice.range(low, high)).unwrap())
+}
+
+/// Does one fault, or nothing where there is nothing to break. Returns for how long it goes on.
+pub(super) fn strike(world: &mut World) -> Ms {
+    let all: Vec<usize> = (0..world.nodes.len()).collect();
+    let is_dead = |at: &usize| world.nodes[*at].cluster.is_none();
+    let working: Vec<usize> = all.iter().copied().filter(|at| world.nodes[*at].works()).collect();
+    let dead: Vec<usize> = all.iter().copied().filter(is_dead).collect();
+    if working.len() < 2 {
+        for at in dead {
+            world.start(at);
+        }
+        return 0;
+    }
+    let at = world.dice.pick(&working);
+    let other = world.dice.pick(&all);
+    let fault = world.dice.pick(&FAULTS);
+    match fault {
+        Fault::Crash => world.crash(at),
+        Fault::CrashSpeaker => {
+            let speaker = speakers(world, &working);
+            if !speaker.is_empty() {
+                let at = world.dice.pick(&speaker);
+                world.crash(at);
+            }
+        }
+        Fault::CrashSegment => {
+            let partner = world.nodes[at].partner.filter(|it| world.nodes[*it].works());
+            world.crash(at);
+            partner.into_iter().for_each(|partner| world.crash(partner));
+        }
+        Fault::Restart | Fault::RestartWithoutDisk => {
+            if dead.is_empty() {
+                return 0;
+            }
+            let at = world.dice.pick(&dead);
+            if matches!(fault, Fault::RestartWithoutDisk) {
+                world.nodes[at].disk = None;
+            }
+            world.start(at);
+        }
+        Fault::Pause => {
+            let (span, clock_ran) = (world.dice.range(200, 12_000), world.dice.hits(50));
+            world.pause(at, span, clock_ran);
+            return span;
+        }
+        Fault::OneWayCut => {
+            if at != other {
+                world.cut(at, other);
+            }
+        }
+        Fault::PairCut => {
+            if let Some(partner) = world.nodes[at].partner {
+                world.cut(at, partner);
+                world.cut(partner, at);
+            }
+        }
+        Fault::Partition => partition(world, false),
+        Fault::Tear => partition(world, true),
+        Fault::Heal => world.heal(),
+        Fault::Change => change(world),
+        Fault::DiskHangs => world.nodes[at].disk_hangs = true,
+        Fault::DiskIsFree => all.iter().for_each(|at| world.release_disk(*at)),
+    }
+    tell_topology(world);
+    0
+}
+
+/// Ends what can end, so that all come together again.
+pub(super) fn mend(world: &mut World) {
+    for at in 0..world.nodes.len() {
+        if world.nodes[at].disk_hangs {
+            world.release_disk(at);
+        }
+        if world.nodes[at].cluster.is_none() {
+            world.start(at);
+        }
+    }
+    world.heal();
+}
+
+/// Cuts the nodes into two parts; halves of a pair stay together unless they are torn apart.
+fn partition(world: &mut World, tears: bool) {
+    let sides = world.dice.next();
+    let side = |world: &World, at: usize| {
+        let id = world.nodes[at].id;
+        let number = if tears { u32::try_from(at).unwrap() } else { u32::from(id.segment.0) };
+        sides >> number & 1
+    };
+    for a in 0..world.nodes.len() {
+        for b in 0..world.nodes.len() {
+            if side(world, a) != side(world, b) {
+                world.cut(a, b);
+                world.cut(b, a);
+            }
+        }
+    }
+}
+
+fn change(world: &mut World) {
+    let mut segments = world.plan.segments.clone();
+    for share in segments.values_mut() {
+        if world.dice.hits(40) {
+            share.weight = weight(&mut world.dice);
+        }
+    }
+    let limits = limits(&mut world.dice);
+    let version = world.plan.division.version() + 1;
+    world.change(plan(version, limits, segments));
+}
+
+fn speakers(world: &World, working: &[usize]) -> Vec<usize> {
+    let speaks = |at: &usize| {
+        world.nodes[*at].cluster.as_ref().is_some_and(|it| it.tenants().next().is_some())
+    };
+    working.iter().copied().filter(speaks).collect()
+}
+
+/// Notes new islands, and pairs whose halves are in two of them while both live.
+fn tell_topology(world: &mut World) {
+    world.topology();
+    let islands = world.islands();
+    let island = |at: usize| islands.iter().position(|island| island.contains(&at));
+    let torn = (0..world.nodes.len()).any(|at| {
+        let partner = world.nodes[at].partner.filter(|_| world.nodes[at].works());
+        partner.is_some_and(|it| world.nodes[it].works() && island(at) != island(it))
+    });
+    let hangs = world.nodes.iter().any(|node| node.disk_hangs && node.partner.is_some());
+    world.judge.torn |= torn || hangs;
+}

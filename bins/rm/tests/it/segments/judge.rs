@@ -1,0 +1,358 @@
+//! What must hold after every event, and what must hold again some time after the last fault: I1 to I12
+//! of the protocol's notes, as far as they can be seen from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use election::{NodeId, Segment};
+use quota_split::handover::{PairMessage, Stamp, ToMember};
+use quota_split::{CallId, Counter, Recipe};
+use rm::cluster::{Alarm, Cluster, ClusterFrame, Kept, Output, Plan};
+
+use super::world::{LIMITED, Live, Ms, Node, World};
+
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    pub(super) fault: Option<String>,
+    /// The highest limits that may still be in force somewhere.
+    limits: [u32; 5],
+    /// The highest limits there ever were.
+    limits_ever: [u32; 5],
+    /// How many whole limits islands may have given out since all was last well.
+    islands: u32,
+    /// Whether the halves of a pair were ever cut from each other without a fence.
+    pub(super) torn: bool,
+    recipes: BTreeMap<Stamp, Recipe>,
+    kept: Vec<Option<Kept>>,
+    used: Vec<[u32; 5]>,
+    /// Whether a node let a call in, or counted anew, in this event.
+    decided: Vec<bool>,
+    counted: Vec<bool>,
+    live: usize,
+    /// Calls that pass every limit.
+    pub(super) exempt: BTreeSet<CallId>,
+    /// Frames that a node sent in the present period of five seconds.
+    sent: Vec<usize>,
+    period: Ms,
+    frames_max: usize,
+    pub(super) trace: u64,
+    pub(super) admitted: u64,
+    pub(super) divided: u64,
+    pub(super) drifted: u64,
+}
+
+impl Judge {
+    pub(super) fn new(plan: &Plan, ids: &[NodeId]) -> Self {
+        let count = ids.len();
+        Self {
+            limits: limits(plan),
+            limits_ever: limits(plan),
+            islands: 1,
+            kept: vec![None; count],
+            used: vec![[0; 5]; count],
+            decided: vec![false; count],
+            counted: vec![false; count],
+            sent: vec![0; count],
+            frames_max: 400 * count,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Ms, text: String) {
+        self.fault.get_or_insert(format!("at {now} ms: {text}"));
+    }
+
+    pub(super) fn started(&mut self, at: usize, has_disk: bool) {
+        self.used[at] = [0; 5];
+        if !has_disk {
+            self.kept[at] = None;
+        }
+    }
+
+    pub(super) fn crashed(&mut self, at: usize) {
+        self.used[at] = [0; 5];
+    }
+
+    pub(super) fn changed(&mut self, plan: &Plan) {
+        let new = limits(plan);
+        for (index, new) in new.into_iter().enumerate() {
+            self.limits[index] = self.limits[index].max(new);
+            self.limits_ever[index] = self.limits_ever[index].max(new);
+        }
+    }
+
+    /// Every island may give out a limit of its own, and what it has when the next is formed stays.
+    pub(super) fn topology(&mut self, islands: &[Vec<usize>]) {
+        self.islands += u32::try_from(islands.len().saturating_sub(1)).unwrap();
+    }
+
+    pub(super) fn written(&mut self, at: usize, bytes: &[u8]) {
+        let (kind, rest) = bytes.split_at(2);
+        let kept: Kept = driver::codec::decode(rest).unwrap();
+        assert_eq!(kind, <Kept as rm::frames::Frame>::KIND.to_be_bytes());
+        if let Some(before) = self.kept[at] {
+            let back = kept.promised < before.promised
+                || kept.election.promised < before.election.promised
+                || kept.election.incarnation < before.election.incarnation;
+            if back {
+                self.fail(0, format!("node {at} goes back from {before:?} to {kept:?}"));
+            }
+        }
+        self.kept[at] = Some(kept);
+    }
+
+    pub(super) fn saw(&mut self, now: Ms, at: usize, segment: usize, output: &Output) {
+        let mark = match output {
+            Output::Send { to, frame } => {
+                self.saw_frame(now, at, frame);
+                u64::from(to.rm) + 7
+            }
+            Output::Decided { call, verdict } => {
+                self.decide(at, *call, verdict.is_ok());
+                self.admitted += u64::from(verdict.is_ok());
+                call.0 << 1 | u64::from(verdict.is_ok())
+            }
+            Output::NeedLive { .. } => {
+                self.counted[at] = true;
+                2
+            }
+            Output::Divided { stamp, .. } => {
+                self.divided += 1;
+                stamp.epoch.term << 8 | u64::from(stamp.round)
+            }
+            Output::Alarm(
+                alarm @ (Alarm::DigestDiffers(_) | Alarm::Misdirected(_) | Alarm::Unreadable),
+            ) => {
+                self.fail(now, format!("node {at} of segment {segment} alarms: {alarm:?}"));
+                3
+            }
+            Output::Drifted(_) => {
+                self.drifted += 1;
+                4
+            }
+            Output::Persist { serial, .. } => *serial,
+            Output::Passive(_) | Output::Alarm(_) | Output::Usage(_) => 5,
+        };
+        self.trace = (self.trace ^ mark ^ now << 8 ^ at as u64).wrapping_mul(0x0100_0000_01b3);
+    }
+
+    fn saw_frame(&mut self, now: Ms, at: usize, frame: &ClusterFrame) {
+        if self.period != now / 5_000 {
+            self.period = now / 5_000;
+            self.sent.fill(0);
+        }
+        self.sent[at] += 1;
+        if self.frames_max < self.sent[at] {
+            self.fail(now, format!("node {at} sent {} frames in 5 s", self.sent[at]));
+        }
+        match frame {
+            ClusterFrame::ToMember(routed) => {
+                let ToMember::Prepare(prepare) = &routed.body else { return };
+                let recipe = prepare.recipe.clone();
+                let known = self.recipes.entry(prepare.stamp).or_insert_with(|| recipe.clone());
+                if *known != recipe {
+                    let text = format!("{:?} names {known:?} and {recipe:?}", prepare.stamp);
+                    self.fail(now, text);
+                }
+            }
+            ClusterFrame::Pair(PairMessage::Answer { call, verdict }) => {
+                self.decide(at, CallId(*call), verdict.is_ok());
+            }
+            ClusterFrame::Election(_) | ClusterFrame::ToCoordinator(_) | ClusterFrame::Pair(_) => {}
+        }
+    }
+
+    fn decide(&mut self, at: usize, call: CallId, counted: bool) {
+        if self.exempt.contains(&call) {
+            self.counted[at] |= counted;
+        } else {
+            self.decided[at] |= counted;
+        }
+    }
+
+    /// Use is never above the limit, for each island that there may be.
+    pub(super) fn watch_calls(&mut self, now: Ms, nodes: &[Node], calls: &BTreeMap<CallId, Live>) {
+        if self.live == calls.len() {
+            return;
+        }
+        self.live = calls.len();
+        let used = count(nodes, calls.values().filter(|live| !live.exempt));
+        for (index, name) in LIMITED.iter().enumerate() {
+            let bound = match *name {
+                "frozen" if !self.torn => self.limits_ever[index],
+                _ => self.limits[index] * self.islands,
+            };
+            if bound < used[index] {
+                let text = format!("{} calls of {name}, at most {bound} may be", used[index]);
+                self.fail(now, text);
+            }
+        }
+    }
+
+    /// Use grows only within the cap.
+    pub(super) fn watch_node(&mut self, now: Ms, at: usize, nodes: &[Node]) {
+        let decided = std::mem::take(&mut self.decided[at]);
+        let counted = std::mem::take(&mut self.counted[at]);
+        if !decided && !counted {
+            return;
+        }
+        let Some(cluster) = &nodes[at].cluster else { return };
+        let Some(cells) = cells(cluster) else { return };
+        for (index, (cap, used)) in cells.into_iter().enumerate() {
+            let grew = self.used[at][index] < used && !counted;
+            // What was lent may be asked back in the moment in which it is used.
+            if grew && cap < used && LIMITED[index] != "lent" {
+                let text = format!("node {at} has {used} calls of {}, cap {cap}", LIMITED[index]);
+                self.fail(now, text);
+            }
+            self.used[at][index] = used;
+        }
+    }
+
+    /// All is well: from now on nothing may pass the limit.
+    fn settle(&mut self, plan: &Plan) {
+        self.islands = 1;
+        self.limits = limits(plan);
+    }
+}
+
+/// Checks a world that has been quiet for long enough.
+pub(super) fn rest(world: &mut World) -> Result<(), String> {
+    if let Some(fault) = world.judge.fault.take() {
+        return Err(fault);
+    }
+    let islands: Vec<Vec<usize>> = world.islands();
+    let mut well = islands.len() == 1;
+    for island in islands.iter().filter(|island| world.nodes[island[0]].works()) {
+        well &= rest_in(world, island).map_err(|text| {
+            let ids: Vec<String> =
+                island.iter().map(|at| world.nodes[*at].id.to_string()).collect();
+            format!("at {} ms in {ids:?}: {text}", world.now)
+        })?;
+    }
+    if well {
+        let plan = std::sync::Arc::clone(&world.plan);
+        world.judge.settle(&plan);
+    }
+    Ok(())
+}
+
+/// Returns whether nothing passes its limit.
+fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
+    let views: Vec<_> = island
+        .iter()
+        .filter_map(|at| Some((*at, world.nodes[*at].cluster.as_ref()?.view())))
+        .collect();
+    let segments: BTreeSet<Segment> = views.iter().map(|(_, view)| view.node.segment).collect();
+    let (_, first) = &views[0];
+    let mandate = first.mandate.as_ref().ok_or("nobody leads")?;
+    if Some(&mandate.epoch.coordinator.segment) != segments.first() {
+        return Err(format!("{} leads", mandate.epoch.coordinator));
+    }
+    if mandate.segments() != segments {
+        return Err(format!("the members are {:?}", mandate.members));
+    }
+    for (_, view) in &views {
+        if view.mandate.as_ref() != Some(mandate) {
+            return Err(format!("{} follows {:?}, not {mandate:?}", view.node, view.mandate));
+        }
+        if view.segments != first.segments {
+            return Err(format!(
+                "{} sees {:?}, not {:?}",
+                view.node, view.segments, first.segments
+            ));
+        }
+    }
+    let is_cold = |segment: &Segment| world.plan.segments[segment].cold.is_some();
+    let hot_away = world.plan.segments.keys().any(|it| !is_cold(it) && !segments.contains(it));
+    let mut sums = [0; 5];
+    let mut well = true;
+    for &segment in &segments {
+        let speaker =
+            first.segments[&segment].speaker.ok_or(format!("nobody speaks for {segment}"))?;
+        let at = island.iter().copied().find(|at| world.nodes[*at].id == speaker.node);
+        let at = at.ok_or(format!("{} speaks and is not here", speaker.node))?;
+        let cluster = world.nodes[at].cluster.as_ref().ok_or("a dead node speaks")?;
+        let cells = cells(cluster).ok_or(format!("{} does not count", speaker.node))?;
+        let passive = is_cold(&segment) && !hot_away;
+        for (_, view) in views.iter().filter(|(_, view)| view.node.segment == segment) {
+            if view.passive != passive {
+                return Err(format!("{}: passive is {}", view.node, view.passive));
+            }
+        }
+        check_counts(world, island, at, &cells)?;
+        for (index, (cap, used)) in cells.into_iter().enumerate() {
+            if passive && 0 < cap {
+                return Err(format!("{segment} is passive and has {cap} of {}", LIMITED[index]));
+            }
+            sums[index] += cap;
+            well &= used <= cap;
+        }
+    }
+    let limits = limits(&world.plan);
+    for (index, name) in LIMITED.iter().enumerate() {
+        let over = limits[index] < sums[index];
+        let leaks = sums[index] < limits[index] && well && name.starts_with("full");
+        if well && (over || leaks) {
+            return Err(format!("{} of {} are given out of {name}", sums[index], limits[index]));
+        }
+        well &= !over;
+    }
+    Ok(well)
+}
+
+/// Counters equal the calls that live, where both halves of a segment talk.
+fn check_counts(
+    world: &World,
+    island: &[usize],
+    at: usize,
+    cells: &[(u32, u32); 5],
+) -> Result<(), String> {
+    let node = &world.nodes[at];
+    let together = match node.partner {
+        Some(partner) if world.nodes[partner].cluster.is_some() => {
+            island.contains(&partner) && node.connection.is_some()
+        }
+        Some(_) | None => true,
+    };
+    let segment = |live: &&Live| world.nodes[live.owner].id.segment == node.id.segment;
+    let live = count(&world.nodes, world.calls.values().filter(segment));
+    for (index, (_, used)) in cells.iter().enumerate() {
+        if together && *used != live[index] {
+            let name = LIMITED[index];
+            return Err(format!("{} counts {used} of {name}, {} live", node.id, live[index]));
+        }
+    }
+    Ok(())
+}
+
+/// Returns cap and use of the limited nodes, while this one speaks.
+pub(super) fn cells(cluster: &Cluster) -> Option<[(u32, u32); 5]> {
+    let mut cells = [(0, 0); 5];
+    let mut speaks = false;
+    for tenant in cluster.tenants() {
+        speaks = true;
+        let Some(index) = LIMITED.iter().position(|name| *name == tenant.name) else { continue };
+        let calls = tenant.counters.iter().find(|it| it.counter == Counter::Calls)?;
+        cells[index] = (calls.cap?, calls.used);
+    }
+    speaks.then_some(cells)
+}
+
+fn count<'a>(nodes: &[Node], calls: impl Iterator<Item = &'a Live>) -> [u32; 5] {
+    let tree = nodes[0].tree();
+    let mut counts = [0; 5];
+    for live in calls {
+        for node in tree.path(live.call.node) {
+            let name = &tree.node(node).name;
+            if let Some(index) = LIMITED.iter().position(|limited| limited == name) {
+                counts[index] += 1;
+            }
+        }
+    }
+    counts
+}
+
+fn limits(plan: &Plan) -> [u32; 5] {
+    let tree = plan.division.tree();
+    LIMITED.map(|name| tree.node(tree.find(name).unwrap()).limits.calls.unwrap())
+}

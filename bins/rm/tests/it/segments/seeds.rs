@@ -1,0 +1,78 @@
+//! Random worlds: faults, one after the other or several at once, and after each of them quiet.
+
+use std::sync::Arc;
+
+use testkit::seeds;
+
+use super::faults::{cluster, limits, mend, strike};
+use super::judge::rest;
+use super::world::{Ms, World, plan};
+
+/// Longer than any bound: healing, stability of a cold site, leases, calls that drain.
+const QUIET: Ms = 32_000;
+
+#[test]
+fn no_limit_is_passed_and_none_leaks_whatever_happens_to_segments() {
+    seeds::each(0..300, |seed| live(seed).map(drop));
+}
+
+#[test]
+fn a_world_lives_again_as_it_did() {
+    for seed in [0, 1, 2] {
+        assert_eq!(live(seed), live(seed));
+    }
+    assert_ne!(live(0), live(1));
+}
+
+/// Lives one world; returns what can tell it from others.
+pub(super) fn live(seed: u64) -> Result<u64, String> {
+    let say = |text| format!("seed {seed}: {text}");
+    let mut world = begin(seed);
+    quiet(&mut world).map_err(say)?;
+    for burst in 0..3 {
+        for _ in 0..world.dice.range(1, 4) {
+            let span = strike(&mut world);
+            let after = span + world.dice.range(0, 5_000);
+            world.run_for(after);
+        }
+        if burst == 2 || world.dice.hits(30) {
+            mend(&mut world);
+            world.run_for(5_000);
+        }
+        quiet(&mut world).map_err(say)?;
+    }
+    if world.judge.admitted < 50 {
+        return Err(say(format!("only {} calls", world.judge.admitted)));
+    }
+    Ok(world.judge.trace)
+}
+
+fn begin(seed: u64) -> World {
+    let mut dice = super::world::Dice::new(seed);
+    let (ids, segments) = cluster(&mut dice);
+    let limits = limits(&mut dice);
+    let mut world = World::new(seed, &ids, Arc::new(plan(1, limits, segments)));
+    // Every third network loses, repeats and reorders.
+    world.bad = seed % 3 == 2;
+    for at in 0..ids.len() {
+        let pause = world.dice.range(0, 300);
+        world.run_for(pause);
+        world.start(at);
+    }
+    world
+}
+
+fn quiet(world: &mut World) -> Result<(), String> {
+    for at in 0..world.nodes.len() {
+        world.release_disk(at);
+    }
+    world.run_for(QUIET);
+    // What is on its way when the world is looked at would count at one end only.
+    world.arrivals = false;
+    world.run_for(1_000);
+    world.hangs = false;
+    world.run_for(900);
+    let rested = rest(world);
+    (world.arrivals, world.hangs) = (true, true);
+    rested
+}

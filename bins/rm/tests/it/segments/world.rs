@@ -1,0 +1,679 @@
+//! Nodes, their disks, their calls and the network between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use election::{Cold, NodeId, Segment};
+use quota_split::handover::Timing;
+use quota_split::{
+    Call, CallId, Direction, Document, Kind, Lending, Limits, Method, Partition, Tree,
+};
+use rm::cluster::{Cluster, ClusterFrame, Config, Input, Output, Plan, Share};
+
+use super::judge::Judge;
+
+/// Milliseconds since the start of the world.
+pub(super) type Ms = u64;
+
+pub(super) struct World {
+    pub(super) now: Ms,
+    origin: Instant,
+    pub(super) dice: Dice,
+    /// Loses, repeats and reorders what is no talk of a pair.
+    pub(super) bad: bool,
+    pub(super) plan: Arc<Plan>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) cuts: BTreeSet<(usize, usize)>,
+    pub(super) calls: BTreeMap<CallId, Live>,
+    pub(super) arrivals: bool,
+    /// Whether calls end.
+    pub(super) hangs: bool,
+    events: BTreeMap<(Ms, u64), Event>,
+    made: u64,
+    fifo: BTreeMap<(usize, usize), Ms>,
+    calls_made: u64,
+    pub(super) judge: Judge,
+}
+
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) partner: Option<usize>,
+    pub(super) cluster: Option<Cluster>,
+    pub(super) life: u64,
+    pub(super) paused_at: Option<Ms>,
+    /// How far its clock is behind, since it stood still.
+    behind: Ms,
+    held: Vec<Event>,
+    wake_at: Option<Ms>,
+    pub(super) disk: Option<Vec<u8>>,
+    written_at: Ms,
+    pub(super) disk_hangs: bool,
+    hung: Vec<(u64, Vec<u8>)>,
+    plan: Arc<Plan>,
+    asked: BTreeMap<CallId, (Call, bool)>,
+    /// Until then no call comes here: its slots are elsewhere.
+    pub(super) idle_until: Ms,
+    /// The connection to the partner, by number; `None` while there is none.
+    pub(super) connection: Option<u64>,
+    connections: u64,
+}
+
+/// A call that was let in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub(super) call: Call,
+    pub(super) owner: usize,
+    pub(super) exempt: bool,
+    since: Ms,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Deliver { to: usize, from: NodeId, frame: ClusterFrame, connection: Option<u64> },
+    Wake { node: usize, life: u64 },
+    Written { node: usize, life: u64, serial: u64, bytes: Vec<u8> },
+    Resume { node: usize, clock_ran: bool },
+    Arrive { node: usize },
+    Hang { call: CallId },
+    Plan { node: usize, plan: Arc<Plan> },
+    Link { node: usize, life: u64, up: bool },
+    Relink { node: usize },
+    Fence { node: usize, victim: usize, life: u64, told: bool },
+}
+
+impl World {
+    pub(super) fn new(seed: u64, ids: &[NodeId], plan: Arc<Plan>) -> Self {
+        let partner =
+            |id: &NodeId| ids.iter().position(|it| it.segment == id.segment && it.rm != id.rm);
+        let mut world = Self {
+            now: 0,
+            origin: origin(),
+            dice: Dice::new(seed),
+            bad: false,
+            nodes: ids.iter().map(|id| Node::new(*id, partner(id), &plan)).collect(),
+            judge: Judge::new(&plan, ids),
+            plan,
+            cuts: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            arrivals: true,
+            hangs: true,
+            events: BTreeMap::new(),
+            made: 0,
+            fifo: BTreeMap::new(),
+            calls_made: 0,
+        };
+        for node in 0..ids.len() {
+            let at = world.dice.range(0, 400);
+            world.post(at, Event::Arrive { node });
+        }
+        world
+    }
+
+    pub(super) fn start(&mut self, at: usize) {
+        let instance = u128::from(self.dice.next()) << 64 | u128::from(self.dice.next());
+        let id = self.nodes[at].id;
+        let peers: BTreeSet<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        let config = Config {
+            id,
+            peers: peers.into_iter().filter(|peer| *peer != id).collect(),
+            timing: election::Timing::default(),
+            handover: Timing::WAN,
+        };
+        let now = self.instant(at);
+        let node = &mut self.nodes[at];
+        node.life += 1;
+        node.plan = Arc::clone(&self.plan);
+        (node.behind, node.paused_at, node.wake_at) = (0, None, None);
+        (node.disk_hangs, node.idle_until) = (false, self.now + 1_000);
+        node.hung.clear();
+        node.held.clear();
+        let plan = Arc::clone(&node.plan);
+        node.cluster = Some(Cluster::new(config, plan, node.disk.as_deref(), instance, now));
+        self.judge.started(at, self.nodes[at].disk.is_some());
+        self.relink_soon(at, 50, 500);
+        self.topology();
+        self.drain(at);
+    }
+
+    /// Ends a process. Its partner has its calls a while later; without one they end.
+    pub(super) fn crash(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        node.cluster = None;
+        node.paused_at = None;
+        node.asked.clear();
+        let young = self.now.saturating_sub(50);
+        self.calls.retain(|_, live| live.owner != at || live.since <= young);
+        self.disconnect(at, 1, 50);
+        self.judge.crashed(at);
+        self.fence(at);
+        self.topology();
+    }
+
+    /// Stops a process; its clock may stand still too, as a virtual machine's does.
+    pub(super) fn pause(&mut self, at: usize, span: Ms, clock_ran: bool) {
+        self.nodes[at].paused_at = Some(self.now);
+        self.post(self.now + span, Event::Resume { node: at, clock_ran });
+        if 400 < span {
+            self.fence(at);
+            self.nodes[at].idle_until = self.now + span + 8_000;
+        }
+        if 3_000 < span {
+            self.disconnect(at, 2_000, 3_000);
+        }
+        self.topology();
+    }
+
+    pub(super) fn cut(&mut self, a: usize, b: usize) {
+        if self.cuts.insert((a, b)) && self.nodes[a].partner == Some(b) {
+            self.disconnect(a, 500, 1_500);
+        }
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.cuts.clear();
+        for at in 0..self.nodes.len() {
+            self.relink_soon(at, 50, 1_000);
+        }
+        self.topology();
+    }
+
+    /// Gives everybody another plan, to some of them late.
+    pub(super) fn change(&mut self, plan: Plan) {
+        self.plan = Arc::new(plan);
+        self.judge.changed(&self.plan);
+        for node in 0..self.nodes.len() {
+            let late = self.dice.hits(20);
+            let after = if late { self.dice.range(3_000, 9_000) } else { self.dice.range(10, 500) };
+            let plan = Arc::clone(&self.plan);
+            self.post(self.now + after, Event::Plan { node, plan });
+        }
+    }
+
+    /// Lets the writes end that hang.
+    pub(super) fn release_disk(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        node.disk_hangs = false;
+        let life = node.life;
+        for (serial, bytes) in std::mem::take(&mut node.hung) {
+            self.write(at, life, serial, bytes);
+        }
+        self.topology();
+    }
+
+    pub(super) fn run_for(&mut self, span: Ms) {
+        let until = self.now + span;
+        while let Some(entry) = self.events.first_entry() {
+            let at = entry.key().0;
+            if until < at || self.judge.fault.is_some() {
+                break;
+            }
+            let event = entry.remove();
+            self.now = at;
+            self.happen(event);
+            self.judge.watch_calls(self.now, &self.nodes, &self.calls);
+        }
+        self.now = until;
+    }
+
+    /// Tells the judge who can reach whom.
+    pub(super) fn topology(&mut self) {
+        let islands = self.islands();
+        self.judge.topology(&islands);
+    }
+
+    /// Returns the nodes that reach each other; one that does not run is an island of its own.
+    pub(super) fn islands(&self) -> Vec<Vec<usize>> {
+        let mut left: BTreeSet<usize> =
+            (0..self.nodes.len()).filter(|at| self.nodes[*at].cluster.is_some()).collect();
+        let mut islands = Vec::new();
+        while let Some(first) = left.pop_first() {
+            let mut island = vec![first];
+            let mut next = 0;
+            while let Some(&at) = island.get(next) {
+                let joins = |other: &usize| {
+                    self.nodes[at].works()
+                        && self.nodes[*other].works()
+                        && !self.cuts.contains(&(at, *other))
+                        && !self.cuts.contains(&(*other, at))
+                };
+                let (new, rest): (Vec<usize>, Vec<usize>) = left.into_iter().partition(joins);
+                left = rest.into_iter().collect();
+                island.extend(new);
+                next += 1;
+            }
+            islands.push(island);
+        }
+        islands
+    }
+
+    fn happen(&mut self, event: Event) {
+        let at = match &event {
+            Event::Resume { node, clock_ran } => return self.resume(*node, *clock_ran),
+            Event::Relink { node } => return self.relink(*node),
+            Event::Fence { node, victim, life, told } => {
+                return self.take_slots(*node, *victim, *life, *told);
+            }
+            Event::Hang { .. } if !self.hangs => return self.post(self.now + 1_000, event),
+            Event::Hang { call } => match self.calls.get(call) {
+                Some(live) => live.owner,
+                None => return self.withdraw(*call),
+            },
+            Event::Deliver { to, .. } => *to,
+            Event::Wake { node, .. }
+            | Event::Written { node, .. }
+            | Event::Arrive { node }
+            | Event::Plan { node, .. }
+            | Event::Link { node, .. } => *node,
+        };
+        if self.nodes[at].paused_at.is_some() && !matches!(event, Event::Arrive { .. }) {
+            return self.nodes[at].held.push(event);
+        }
+        self.happen_at(at, event);
+    }
+
+    fn happen_at(&mut self, at: usize, event: Event) {
+        let now = self.instant(at);
+        if let Event::Arrive { node } = event {
+            let after = self.dice.range(50, 400);
+            self.post(self.now + after, Event::Arrive { node });
+        }
+        let node = &mut self.nodes[at];
+        let life = node.life;
+        let Some(cluster) = node.cluster.as_mut() else { return };
+        let input = match event {
+            Event::Deliver { connection, .. }
+                if connection.is_some_and(|it| Some(it) != node.connection) =>
+            {
+                return;
+            }
+            Event::Deliver { from, frame, .. } => Input::Frame { from, frame },
+            Event::Wake { life: of, .. } if of == life => {
+                node.wake_at = None;
+                cluster.handle_timeout(now);
+                let due = cluster.poll_timeout();
+                assert!(due.is_none_or(|due| now < due), "a handled timeout is due again");
+                return self.drain(at);
+            }
+            Event::Written { life: of, serial, bytes, .. } if of == life => {
+                self.judge.written(at, &bytes);
+                node.disk = Some(bytes);
+                Input::Persisted(serial)
+            }
+            Event::Hang { call } => {
+                self.calls.remove(&call);
+                Input::Release(call)
+            }
+            Event::Plan { plan, .. } => {
+                if plan.division.version() <= node.plan.division.version() {
+                    return;
+                }
+                node.plan = Arc::clone(&plan);
+                Input::Plan(plan)
+            }
+            Event::Link { life: of, up, .. } if of == life => {
+                let peer = node.partner.map(|partner| self.nodes[partner].id);
+                let Some(peer) = peer else { return };
+                Input::Link { node: peer, up }
+            }
+            Event::Arrive { .. } => match self.arrive(at) {
+                Some(input) => input,
+                None => return,
+            },
+            Event::Wake { .. }
+            | Event::Written { .. }
+            | Event::Link { .. }
+            | Event::Resume { .. }
+            | Event::Relink { .. }
+            | Event::Fence { .. } => return,
+        };
+        self.feed(at, input);
+    }
+
+    fn feed(&mut self, at: usize, input: Input) {
+        let now = self.instant(at);
+        let Some(cluster) = self.nodes[at].cluster.as_mut() else { return };
+        cluster.handle_input(now, input);
+        self.drain(at);
+    }
+
+    fn arrive(&mut self, at: usize) -> Option<Input> {
+        let node = &self.nodes[at];
+        if !self.arrivals || self.now < node.idle_until || node.paused_at.is_some() {
+            return None;
+        }
+        self.calls_made += 1;
+        let id = CallId(self.calls_made);
+        let profile = self.dice.pick(&PROFILES);
+        let direction = if self.dice.hits(50) { Direction::Inbound } else { Direction::Outbound };
+        let node = self.nodes[at].plan.division.tree().find(profile).unwrap();
+        let (call, exempt) = (Call { id, node, direction }, self.dice.hits(2));
+        self.nodes[at].asked.insert(id, (call, exempt));
+        if exempt {
+            self.judge.exempt.insert(id);
+        }
+        let hold = if self.dice.hits(5) { 60 } else { self.dice.range(500, 9_000) };
+        self.post(self.now + hold, Event::Hang { call: id });
+        Some(Input::Admit { call, exempt })
+    }
+
+    /// The caller gives up before anything was decided.
+    fn withdraw(&mut self, call: CallId) {
+        let asker = (0..self.nodes.len()).find(|at| self.nodes[*at].asked.contains_key(&call));
+        let Some(at) = asker else { return };
+        if self.nodes[at].paused_at.is_some() {
+            return self.nodes[at].held.push(Event::Hang { call });
+        }
+        self.nodes[at].asked.remove(&call);
+        self.feed(at, Input::Release(call));
+    }
+
+    fn resume(&mut self, at: usize, clock_ran: bool) {
+        let Some(since) = self.nodes[at].paused_at.take() else { return };
+        if !clock_ran {
+            self.nodes[at].behind += self.now - since;
+        }
+        self.nodes[at].wake_at = None;
+        self.topology();
+        self.relink_soon(at, 50, 1_000);
+        // The clock strikes before the mail is read.
+        let held = std::mem::take(&mut self.nodes[at].held);
+        let (wakes, rest): (Vec<Event>, Vec<Event>) =
+            held.into_iter().partition(|event| matches!(event, Event::Wake { .. }));
+        for event in wakes.into_iter().chain(rest) {
+            self.happen(event);
+        }
+        self.drain(at);
+    }
+
+    /// The gates give the slots of `victim` to its partner, which is told so or finds out.
+    fn fence(&mut self, victim: usize) {
+        let life = self.nodes[victim].life;
+        match self.nodes[victim].partner {
+            Some(node) if self.nodes[node].works() => {
+                let told = self.dice.hits(70);
+                let after = if told { 300 } else { 4_000 };
+                self.post(self.now + after, Event::Fence { node, victim, life, told });
+            }
+            partner if self.nodes[victim].cluster.is_none() => {
+                let dead = partner.filter(|it| self.nodes[*it].cluster.is_none());
+                let lost = |owner: usize| owner == victim || Some(owner) == dead;
+                self.calls.retain(|_, live| !lost(live.owner));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn take_slots(&mut self, at: usize, victim: usize, life: u64, told: bool) {
+        let gone = self.nodes[victim].cluster.is_none() || self.nodes[victim].paused_at.is_some();
+        if !self.nodes[at].works() {
+            if self.nodes[victim].cluster.is_none() {
+                self.calls.retain(|_, live| live.owner != victim);
+            }
+            return;
+        }
+        if self.nodes[victim].life == life && !gone {
+            return;
+        }
+        for live in self.calls.values_mut().filter(|live| live.owner == victim) {
+            live.owner = at;
+        }
+        if told && gone && self.nodes[victim].life == life {
+            self.feed(at, Input::Fenced);
+        }
+    }
+
+    /// Does what a node asks for.
+    fn drain(&mut self, at: usize) {
+        let segment = usize::from(self.nodes[at].id.segment.0);
+        while let Some(cluster) = self.nodes[at].cluster.as_mut() {
+            let Some(output) = cluster.poll_output() else { break };
+            self.judge.saw(self.now, at, segment, &output);
+            match output {
+                Output::Persist { serial, bytes } => {
+                    let life = self.nodes[at].life;
+                    self.write(at, life, serial, bytes.to_vec());
+                }
+                Output::Send { to, frame } => self.transmit(at, to, &frame),
+                Output::Decided { call, verdict } => {
+                    let Some((call, exempt)) = self.nodes[at].asked.remove(&call) else {
+                        self.judge.fail(self.now, format!("{call:?} is decided and was not asked"));
+                        continue;
+                    };
+                    if verdict.is_ok() {
+                        let live = Live { call, owner: at, exempt, since: self.now };
+                        self.calls.insert(call.id, live);
+                    }
+                }
+                Output::NeedLive { copied } => {
+                    let partner = self.nodes[at].partner.filter(|_| copied);
+                    let here = |live: &&Live| live.owner == at || Some(live.owner) == partner;
+                    let live = self.calls.values().filter(here).map(|live| live.call).collect();
+                    self.feed_silently(at, Input::Live(live));
+                }
+                Output::Passive(_)
+                | Output::Divided { .. }
+                | Output::Alarm(_)
+                | Output::Drifted(_)
+                | Output::Usage(_) => {}
+            }
+        }
+        self.judge.watch_node(self.now, at, &self.nodes);
+        self.wake_later(at);
+    }
+
+    fn feed_silently(&mut self, at: usize, input: Input) {
+        let now = self.instant(at);
+        if let Some(cluster) = self.nodes[at].cluster.as_mut() {
+            cluster.handle_input(now, input);
+        }
+    }
+
+    fn wake_later(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let Some(due) = node.cluster.as_ref().and_then(Cluster::poll_timeout) else { return };
+        let due = due.saturating_duration_since(self.origin);
+        // Rounded up: a node never wakes before it is due.
+        let due = u64::try_from(due.as_micros().div_ceil(1000)).unwrap() + node.behind;
+        let due = due.max(self.now);
+        if node.wake_at.is_none_or(|wake_at| due < wake_at) {
+            node.wake_at = Some(due);
+            let life = node.life;
+            self.post(due, Event::Wake { node: at, life });
+        }
+    }
+
+    fn write(&mut self, at: usize, life: u64, serial: u64, bytes: Vec<u8>) {
+        if self.nodes[at].disk_hangs {
+            return self.nodes[at].hung.push((serial, bytes));
+        }
+        // One write after the other.
+        let due = (self.now + self.dice.range(1, 15)).max(self.nodes[at].written_at);
+        self.nodes[at].written_at = due;
+        self.post(due, Event::Written { node: at, life, serial, bytes });
+    }
+
+    fn transmit(&mut self, at: usize, to: NodeId, frame: &ClusterFrame) {
+        let from = self.nodes[at].id;
+        let Some(to) = self.nodes.iter().position(|node| node.id == to) else { return };
+        let pair = matches!(frame, ClusterFrame::Pair(_));
+        let connection = self.nodes[at].connection.filter(|_| pair);
+        if self.cuts.contains(&(at, to)) || pair && connection.is_none() {
+            return;
+        }
+        let bad = self.bad && !pair;
+        let copies = match bad {
+            true if self.dice.hits(2) => 0,
+            true if self.dice.hits(2) => 2,
+            true | false => 1,
+        };
+        for copy in 0..copies {
+            let span = match bad {
+                true if copy == 1 => self.dice.range(5, 2_000),
+                true => self.dice.range(5, 300),
+                false => self.dice.range(5, 50),
+            };
+            let mut due = self.now + span;
+            if !bad {
+                let last = self.fifo.entry((at, to)).or_insert(0);
+                due = due.max(*last);
+                *last = due;
+            }
+            self.post(due, Event::Deliver { to, from, frame: frame.clone(), connection });
+        }
+    }
+
+    /// Ends the connection of a pair at once; both ends hear of it later.
+    fn disconnect(&mut self, at: usize, low: Ms, high: Ms) {
+        let Some(partner) = self.nodes[at].partner else { return };
+        for end in [at, partner] {
+            if self.nodes[end].connection.take().is_some() {
+                let (after, life) = (self.dice.range(low, high), self.nodes[end].life);
+                self.post(self.now + after, Event::Link { node: end, life, up: false });
+            }
+        }
+    }
+
+    fn relink_soon(&mut self, at: usize, low: Ms, high: Ms) {
+        if self.nodes[at].partner.is_some() {
+            // Later than any end of a connection before is heard.
+            let after = 3_000 + self.dice.range(low, high);
+            self.post(self.now + after, Event::Relink { node: at });
+        }
+    }
+
+    fn relink(&mut self, at: usize) {
+        let Some(partner) = self.nodes[at].partner else { return };
+        let cut = self.cuts.contains(&(at, partner)) || self.cuts.contains(&(partner, at));
+        let works = self.nodes[at].works() && self.nodes[partner].works();
+        if cut || !works || self.nodes[at].connection.is_some() {
+            return;
+        }
+        let number = self.nodes[at].connections.max(self.nodes[partner].connections) + 1;
+        for end in [at, partner] {
+            (self.nodes[end].connection, self.nodes[end].connections) = (Some(number), number);
+            let life = self.nodes[end].life;
+            self.post(self.now, Event::Link { node: end, life, up: true });
+        }
+    }
+
+    fn instant(&self, at: usize) -> Instant {
+        self.origin + Duration::from_millis(self.now - self.nodes[at].behind)
+    }
+
+    fn post(&mut self, at: Ms, event: Event) {
+        self.made += 1;
+        self.events.insert((at, self.made), event);
+    }
+}
+
+impl Node {
+    fn new(id: NodeId, partner: Option<usize>, plan: &Arc<Plan>) -> Self {
+        Self {
+            id,
+            partner,
+            cluster: None,
+            life: 0,
+            paused_at: None,
+            behind: 0,
+            held: Vec::new(),
+            wake_at: None,
+            disk: None,
+            written_at: 0,
+            disk_hangs: false,
+            hung: Vec::new(),
+            plan: Arc::clone(plan),
+            asked: BTreeMap::new(),
+            idle_until: 0,
+            connection: None,
+            connections: 0,
+        }
+    }
+
+    /// Returns the tenants, whose shape no plan changes.
+    pub(super) fn tree(&self) -> &Tree {
+        self.plan.division.tree()
+    }
+
+    pub(super) fn works(&self) -> bool {
+        self.cluster.is_some() && self.paused_at.is_none() && self.hung.is_empty()
+    }
+}
+
+/// The tenants below the top one: their limits over all segments come from the plan.
+pub(super) const LIMITED: [&str; 5] = ["full", "full-one", "frozen", "majority", "lent"];
+
+/// Where calls count.
+const PROFILES: [&str; 5] = ["full-one", "full-two", "frozen-one", "majority-one", "lent-one"];
+
+/// Returns a plan with limits of [`LIMITED`].
+pub(super) fn plan(version: u64, limits: [u32; 5], segments: BTreeMap<Segment, Share>) -> Plan {
+    let node = |name: &str, parent: Option<&str>, limit: Option<u32>| quota_split::Node {
+        name: name.into(),
+        parent: parent.map(Into::into),
+        kind: if name.contains('-') { Kind::Profile } else { Kind::Tenant },
+        limits: Limits { calls: limit, ..Limits::default() },
+        partition: match name {
+            "frozen" => Some(Partition::Frozen),
+            "majority" => Some(Partition::WeightMajority),
+            _ => None,
+        },
+        lending: (name == "lent").then_some(Lending::Hold),
+        ..quota_split::Node::default()
+    };
+    let [full, one, frozen, majority, lent] = limits.map(Some);
+    let tree = Tree::new(vec![
+        node("top", None, None),
+        node("full", Some("top"), full),
+        node("full-one", Some("full"), one),
+        node("full-two", Some("full"), None),
+        node("frozen", Some("top"), frozen),
+        node("frozen-one", Some("frozen"), None),
+        node("majority", Some("top"), majority),
+        node("majority-one", Some("majority"), None),
+        node("lent", Some("top"), lent),
+        node("lent-one", Some("lent"), None),
+    ]);
+    let division = Arc::new(Document::new(version, tree.unwrap(), Method::Dhondt));
+    Plan { division, eager: false, segments }
+}
+
+pub(super) fn share(weight: u32, cold: bool) -> Share {
+    Share { weight, cold: cold.then(Cold::default) }
+}
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    /// A number from `low` to less than `high`.
+    pub(super) fn range(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low)
+    }
+
+    /// True in `percent` of all throws.
+    pub(super) fn hits(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.next() % from.len() as u64).unwrap()]
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "an origin for virtual time")]
+fn origin() -> Instant {
+    Instant::now()
+}
