@@ -51,9 +51,16 @@ pub struct Refused {
     pub status: u16,
     /// The value of its Reason header (RFC 3326); empty for none.
     pub reason: Bytes,
-    /// Where the call goes instead, in this order, without being counted here.
-    pub elsewhere: Vec<SocketAddr>,
-    /// What is said there of it.
+    /// Where the call goes instead, if anywhere.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// Other segments that may take a call, which is then not counted here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Their addresses, at least one, in the order in which they are tried.
+    pub targets: Vec<SocketAddr>,
+    /// What is said there of the call.
     pub shared: Shared,
 }
 
@@ -125,6 +132,14 @@ pub(crate) struct Waiting {
     /// The To tag of all answers.
     pub(crate) tag: String,
     pub(crate) call: CallId,
+}
+
+impl Waiting {
+    /// Returns who is called.
+    pub(crate) fn uri(&self) -> Uri<'_> {
+        let uri = self.invite.request_uri().and_then(|uri| Uri::parse(uri).ok());
+        uri.expect("it was read before anybody was asked")
+    }
 }
 
 /// Returns what an INVITE says of the call it begins.

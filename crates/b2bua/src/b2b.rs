@@ -91,7 +91,9 @@ impl B2b {
             Input::Sip(sip) => self.handle_sip(&sip),
             Input::Owned { slot, epoch } => self.own(slot, epoch),
             Input::Lost { slots } => self.lose(&slots),
-            Input::Admitted { call, charge } => self.admitted(call, charge),
+            Input::Admitted { call, charge, elsewhere } => {
+                self.admitted(call, charge, elsewhere);
+            }
             Input::NotAdmitted { call, refused } => self.not_admitted(call, &refused),
             Input::Routes(routes) => self.core.config.routes = routes,
             Input::Placed { call, holder, standby } => {
@@ -380,8 +382,10 @@ impl B2b {
         }
         let targets = routing::targets(&self.core, &self.registrar, &uri, way.0);
         let registered = self.registrar.knows(&self.core, invite, &way.0);
-        let admission = (CallId(self.core.names.random()), Admission::default());
-        match Call::invited(&mut self.core, admission, key, way, invite, registered, targets) {
+        let id = CallId(self.core.names.random());
+        let admission = Admission::default();
+        match Call::invited(&mut self.core, (id, admission), key, way, invite, registered, targets)
+        {
             Ok(call) => self.insert_call(call),
             Err(status) => self.core.answer(key, invite, status),
         }

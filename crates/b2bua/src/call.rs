@@ -6,7 +6,7 @@ use bytes::Bytes;
 use failover::pacing::Outcome;
 use failover::record::{
     CallRecord, ClientInvite, ClientState, LegState, Phase, Purpose, RECORD_LEN_MAX, SentSdp,
-    ServerState,
+    ServerState, Target,
 };
 use failover::replica::Key;
 use failover::{CallId, Epoch, NodeId, Place, Tombstone, UnixMs};
@@ -51,12 +51,22 @@ pub(crate) struct Call {
     open_failures: u8,
     /// The standby was leased by another process, and may be given to a third one.
     foreign: bool,
+    /// Where the call goes if there are no ports for it, until it has some.
+    pub(crate) otherwise: Option<Otherwise>,
     /// The record as it was reported last.
     fingerprint: u64,
     /// The record is too long to be kept elsewhere.
     oversized: bool,
     /// What the record says now must be kept elsewhere before anything more is said.
     barrier: bool,
+}
+
+/// Where a call may go that finds no ports here.
+#[derive(Clone, Debug)]
+pub(crate) struct Otherwise {
+    pub(crate) targets: Vec<Target>,
+    /// What is said there of it.
+    pub(crate) shared: Bytes,
 }
 
 /// The transaction of an INVITE in the record.
@@ -85,6 +95,7 @@ impl Call {
             left: None,
             open_failures: 0,
             foreign: false,
+            otherwise: None,
             fingerprint: 0,
             oversized: false,
             barrier: false,

@@ -7,7 +7,7 @@ use failover::replica::Key;
 use failover::{Boot, CallId, Charge, Epoch, Latched, NodeId, Place, Slot, Transport, UnixMs};
 
 use crate::Route;
-use crate::admission::{Ask, Refused};
+use crate::admission::{Ask, Elsewhere, Refused};
 use crate::frame::{SipIn, SipOut};
 
 /// What happened.
@@ -44,6 +44,8 @@ pub enum Input {
         call: CallId,
         /// What it counts against.
         charge: Charge,
+        /// Where it goes, counting no more here, if there are no ports for it.
+        elsewhere: Option<Elsewhere>,
     },
     /// The other answer to [`Output::Admit`]: nothing was counted.
     NotAdmitted {

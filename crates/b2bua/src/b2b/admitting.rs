@@ -1,17 +1,17 @@
 //! New calls that wait for somebody's decision whether they may be.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
+use failover::record::Target;
 use failover::{Admission, CallId, Charge, Slot};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name, Uri, Writer};
 
 use super::B2b;
-use crate::admission::{self, Goes, Refused, Waiting};
-use crate::call::{Call, acceptable};
+use crate::admission::{self, Elsewhere, Goes, Refused, Waiting};
+use crate::call::{Call, Otherwise, acceptable};
 use crate::core::Way;
 use crate::io::Output;
 use crate::{message, routing};
@@ -78,7 +78,7 @@ impl B2b {
     }
 
     /// Takes in that a call may be.
-    pub(super) fn admitted(&mut self, call: CallId, charge: Charge) {
+    pub(super) fn admitted(&mut self, call: CallId, charge: Charge, elsewhere: Option<Elsewhere>) {
         let Some(waiting) = self.admissions.take(call) else {
             if !self.calls.contains_key(&call) {
                 self.core.outputs.push_back(Output::Released { call });
@@ -86,28 +86,37 @@ impl B2b {
             return;
         };
         let admission = Admission { charge: Some(charge), shared: Bytes::new() };
-        self.begin_waiting(&waiting, admission, &[]);
+        let uri = waiting.uri();
+        let from = waiting.way.0;
+        let targets = routing::targets(&self.core, &self.registrar, &uri, from);
+        let otherwise = elsewhere.map(|elsewhere| Otherwise {
+            targets: routing::trunks(&self.core, &uri, &elsewhere.targets, from),
+            shared: elsewhere.shared.value(),
+        });
+        self.begin_waiting(&waiting, admission, targets, otherwise);
     }
 
     /// Takes in that a call may not be, or not here.
     pub(super) fn not_admitted(&mut self, call: CallId, refused: &Refused) {
         let Some(waiting) = self.admissions.take(call) else { return };
-        if refused.elsewhere.is_empty() {
+        let Some(Elsewhere { targets, shared }) = &refused.elsewhere else {
             return self.refuse(&waiting, refused.status, &refused.reason);
-        }
-        let admission = Admission { charge: None, shared: refused.shared.value() };
-        self.begin_waiting(&waiting, admission, &refused.elsewhere);
+        };
+        let targets = routing::trunks(&self.core, &waiting.uri(), targets, waiting.way.0);
+        let admission = Admission { charge: None, shared: shared.value() };
+        self.begin_waiting(&waiting, admission, targets, None);
     }
 
     /// Begins a call that waited. What refuses it now lets it count no more.
-    fn begin_waiting(&mut self, waiting: &Waiting, admission: Admission, elsewhere: &[SocketAddr]) {
+    fn begin_waiting(
+        &mut self,
+        waiting: &Waiting,
+        admission: Admission,
+        targets: Vec<Target>,
+        otherwise: Option<Otherwise>,
+    ) {
         let (call, way, invite) = (waiting.call, waiting.way, &waiting.invite);
         self.core.slot = way.1;
-        let Some(Ok(uri)) = invite.request_uri().map(Uri::parse) else { return };
-        let targets = match elsewhere {
-            [] => routing::targets(&self.core, &self.registrar, &uri, way.0),
-            elsewhere => routing::trunks(&self.core, &uri, elsewhere, way.0),
-        };
         let registered = self.registrar.knows(&self.core, invite, &way.0);
         let is_charged = admission.charge.is_some();
         let begun = Call::invited(
@@ -120,7 +129,10 @@ impl B2b {
             targets,
         );
         match begun {
-            Ok(begun) => self.insert_call(begun),
+            Ok(mut begun) => {
+                begun.otherwise = otherwise;
+                self.insert_call(begun);
+            }
             Err(status) => {
                 if is_charged {
                     self.core.outputs.push_back(Output::Released { call });

@@ -145,7 +145,8 @@ impl Call {
         });
         let other = 1 - leg;
         let Some(index) = waiting else { return };
-        if !self.record.legs[other].is_free() || self.record.holder.is_none() {
+        let has_media = self.record.holder.is_some() || self.is_direct();
+        if !self.record.legs[other].is_free() || !has_media {
             return;
         }
         let sdp = match self.record.legs[leg].incoming[index].offered {

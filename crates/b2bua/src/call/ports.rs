@@ -1,16 +1,16 @@
 //! Ports for the media of the call.
 
-use failover::Place;
 use failover::record::Phase;
+use failover::{Admission, Place};
 
-use super::Call;
+use super::{Call, Otherwise};
 use crate::core::Core;
 use crate::io::{Cause, Output, Wanted};
 
 impl Call {
     /// Asks for what the call lacks: ports for both legs, or a standby's.
     pub(crate) fn ask_for_ports(&mut self, core: &mut Core) {
-        if self.record.is_ended() || self.placing {
+        if self.record.is_ended() || self.placing || self.is_direct() {
             return;
         }
         let wanted = match self.record.holder {
@@ -73,6 +73,7 @@ impl Call {
             return self.end(core, Cause::Refused(488), 488);
         }
         if self.record.phase == Phase::Placing {
+            self.otherwise = None;
             self.record.phase = Phase::Calling;
             // The gateway hears of the call before any phone does.
             self.sync_media(core);
@@ -100,14 +101,46 @@ impl Call {
     pub(crate) fn not_placed(&mut self, core: &mut Core) {
         self.placing = false;
         match self.record.phase {
-            Phase::Placing => {
-                core.counters.refused += 1;
-                self.end(core, Cause::Refused(503), 503);
-            }
+            Phase::Placing => match self.otherwise.take() {
+                Some(otherwise) => self.go_elsewhere(core, otherwise),
+                None if !self.record.admission.shared.is_empty() => self.go_direct(core),
+                None => {
+                    core.counters.refused += 1;
+                    self.end(core, Cause::Refused(503), 503);
+                }
+            },
             // Voice waits for a gateway, signalling goes on.
             Phase::Calling | Phase::Talking => self.ask_later(core),
             Phase::Ended { .. } => {}
         }
+    }
+}
+
+impl Call {
+    /// Returns whether the phones send each other their media without us: the call went on to another
+    /// segment when there were no ports here. It has none later, either.
+    pub(super) fn is_direct(&self) -> bool {
+        let record = &self.record;
+        record.phase != Phase::Placing
+            && record.legs[0].rtp.is_none()
+            && !record.admission.shared.is_empty()
+    }
+
+    /// Sends the call to another segment: it counts no more here.
+    fn go_elsewhere(&mut self, core: &mut Core, otherwise: Otherwise) {
+        self.release(core);
+        self.record.admission = Admission { charge: None, shared: otherwise.shared };
+        self.record.targets = otherwise.targets;
+        self.record.phase = Phase::Calling;
+        self.answer_invite(core, 0, 0, 100, None);
+        self.next_target(core);
+    }
+
+    /// Goes on without ports to the segment that the call is on its way to.
+    fn go_direct(&mut self, core: &mut Core) {
+        self.record.phase = Phase::Calling;
+        self.answer_invite(core, 0, 0, 100, None);
+        self.call_target(core);
     }
 }
 

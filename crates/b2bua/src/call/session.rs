@@ -1,6 +1,7 @@
 //! Offers and answers: which SDP a leg knows, and what changes in it.
 
 use std::hash::Hasher;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use failover::record::{Base, Direction, SentSdp};
@@ -21,7 +22,7 @@ impl Call {
     ) -> Option<(SentSdp, Bytes)> {
         // Between two holders the phone is told the old address: it is moved as soon as there are
         // ports, while an exchange cannot wait.
-        let address = self.record.legs[leg].rtp?;
+        let address = self.media_address(leg, &base)?;
         let identity = self.record.legs[leg].identity;
         let version = identity.version;
         let mut sent = SentSdp { base, address, formats, direction, version };
@@ -36,6 +37,17 @@ impl Call {
         identity.version = sent.version;
         identity.digest = digest;
         Some((sent, bytes))
+    }
+
+    /// Returns the media address that a phone is told: ours, or the other phone's own.
+    fn media_address(&self, leg: usize, base: &Base) -> Option<SocketAddr> {
+        let other = &self.record.legs[1 - leg];
+        match (self.record.legs[leg].rtp, base) {
+            (None, Base::Peer) if self.is_direct() => sdp::audio(&other.received)?.rtp,
+            (None, Base::PeerOffer) if self.is_direct() => sdp::audio(&other.offer_in)?.rtp,
+            (None, Base::Own(sdp)) if self.is_direct() => sdp::audio(sdp)?.rtp,
+            (rtp, _) => rtp,
+        }
     }
 
     /// Returns whether the phone of `leg` has agreed to exactly this SDP.

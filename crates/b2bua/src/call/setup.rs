@@ -110,7 +110,7 @@ impl Call {
         self.end(core, Cause::Refused(status), passed_on(status));
     }
 
-    fn next_target(&mut self, core: &mut Core) {
+    pub(super) fn next_target(&mut self, core: &mut Core) {
         let target = self.record.targets.remove(0);
         let (call, slot) = (self.record.call, self.record.slot);
         let (dialog, contact) = (&self.record.legs[0].dialog, self.record.legs[0].contact);

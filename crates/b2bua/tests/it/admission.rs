@@ -54,7 +54,7 @@ fn a_call_that_waits_can_be_cancelled_and_counts_no_more() {
 
     // A decision on its way meanwhile is taken back.
     world.observer.lenient = true;
-    world.input(Input::Admitted { call, charge: charge() });
+    world.input(Input::Admitted { call, charge: charge(), elsewhere: None });
     assert_eq!(world.desk.released, [call, call]);
     assert_eq!((world.invites("bob"), world.b2b.figures().calls), (0, 0));
 }
@@ -184,6 +184,48 @@ fn a_call_that_goes_elsewhere_says_where_it_was_and_counts_nothing_here() {
     world.steps(&["paris answers 200 with sdp", "alice acks", "alice says BYE"]);
     assert_eq!((world.details[0].cause, &world.details[0].charge), (Cause::Caller, &None));
     assert_eq!(world.desk.released, []);
+}
+
+#[test]
+fn a_call_without_ports_goes_elsewhere_and_its_media_past_us() {
+    let mut world = ready();
+    world.step("phone london 198.51.100.1:5060");
+    world.steps(&["g31 fills", "g32 fills", "call may go to 198.51.100.1:5060"]);
+    world.steps(&["alice calls bob", "call may be"]);
+    assert_eq!(world.desk.released.len(), 1, "it counts there");
+    let asked = world.phone("london").asked.clone().unwrap();
+    assert_eq!(asked.header("X-Holdline-Shared"), "tried=1;profile=menu");
+    let of = |text: &Text| {
+        let port = text.sdp("m=audio ").split(' ').next().unwrap_or_default().to_owned();
+        (text.sdp("c=IN IP4 ").to_owned(), port)
+    };
+    let (alice, london) = (("192.0.2.1", 4120), ("198.51.100.1", 4120));
+    let owned = |(ip, port): (&str, u16)| (ip.to_owned(), port.to_string());
+    assert_eq!(of(&asked), owned(alice));
+    world.steps(&["london answers 200 with sdp", "alice acks"]);
+    assert_eq!(of(&last(&world, "alice")), owned(london));
+
+    // The next owner asks for no ports, either, and whoever holds is understood.
+    world.advance(Duration::from_millis(100));
+    world.take_over();
+    world.advance(Duration::from_secs(10));
+    world.steps(&["g31 returns", "alice holds"]);
+    let asked = world.phone("london").asked.clone().unwrap();
+    assert_eq!((of(&asked), asked.direction()), (owned(alice), "sendonly"));
+    world.steps(&["london turns recvonly", "london answers 200 with sdp", "alice acks"]);
+    assert_eq!(of(&last(&world, "alice")), owned(london));
+    world.steps(&["london says BYE", "alice answers 200"]);
+    assert_eq!((world.details.len(), world.desk.released.len()), (1, 1));
+    assert_eq!(world.gateways.values().map(|gateway| gateway.taken.len()).sum::<usize>(), 0);
+}
+
+#[test]
+fn a_call_on_its_way_elsewhere_needs_no_ports_here() {
+    let mut world = waiting();
+    world.steps(&["phone london 198.51.100.1:5060", "g31 fills", "g32 fills"]);
+    world.step("call goes to 198.51.100.1:5060");
+    world.steps(&["london answers 200 with sdp", "alice acks", "alice says BYE"]);
+    assert_eq!((world.details[0].cause, world.desk.released.len()), (Cause::Caller, 0));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use b2bua::Config;
-use b2bua::admission::{Refused, Shared};
+use b2bua::admission::Refused;
 use failover::NodeId;
 use failover::record::{ClientState, Phase};
 
@@ -97,8 +97,7 @@ impl Chaos {
     fn decide(&mut self) {
         while !self.world.desk.asks.is_empty() && 0 < self.random.below(3) {
             let reason = "SIP;cause=480;text=\"limit reached\"".into();
-            let (status, elsewhere) = (480, Vec::new());
-            let refused = Refused { status, reason, elsewhere, shared: Shared::default() };
+            let refused = Refused { status: 480, reason, elsewhere: None };
             let refused = (self.random.below(4) == 0).then_some(refused);
             self.world.decide(refused);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use b2bua::admission::{Refused, Shared};
+use b2bua::admission::{Elsewhere, Refused, Shared};
 use b2bua::{Config, Input, MediaEvent, Route};
 use failover::NodeId;
 
@@ -128,17 +128,22 @@ fn at_desk(world: &mut World, action: &[&str]) {
         ["is", "refused", status] => world.decide(Some(Refused {
             status: status.parse().unwrap(),
             reason: reason(status),
-            elsewhere: Vec::new(),
-            shared: Shared::default(),
+            elsewhere: None,
         })),
         ["goes", "to", segments] => world.decide(Some(Refused {
             status: 480,
             reason: reason("480"),
-            elsewhere: segments.split(',').map(|addr| addr.parse().unwrap()).collect(),
-            shared: Shared { tried: vec![1], profile: "menu".into(), outbound: false },
+            elsewhere: Some(elsewhere(segments)),
         })),
+        ["may", "go", "to", segments] => world.desk.elsewhere = Some(elsewhere(segments)),
         _ => panic!("no such step: {action:?}"),
     }
+}
+
+fn elsewhere(segments: &str) -> Elsewhere {
+    let targets = segments.split(',').map(|addr| addr.parse().unwrap()).collect();
+    let shared = Shared { tried: vec![1], profile: "menu".into(), outbound: false };
+    Elsewhere { targets, shared }
 }
 
 fn is_gateway(word: &str) -> bool {

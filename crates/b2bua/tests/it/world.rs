@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use b2bua::admission::{Ask, Refused};
+use b2bua::admission::{Ask, Elsewhere, Refused};
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::slot::SlotHash;
 use b2bua::{
@@ -59,6 +59,8 @@ pub(crate) struct Desk {
     pub(crate) asks: Vec<(CallId, Ask)>,
     pub(crate) counted: BTreeSet<CallId>,
     pub(crate) released: Vec<CallId>,
+    /// Where calls go that find no ports.
+    pub(crate) elsewhere: Option<Elsewhere>,
 }
 
 pub(crate) struct Gateway {
@@ -203,7 +205,7 @@ impl World {
             return Input::NotAdmitted { call, refused };
         }
         assert!(self.desk.counted.insert(call), "{call} is counted twice");
-        Input::Admitted { call, charge: charge() }
+        Input::Admitted { call, charge: charge(), elsewhere: self.desk.elsewhere.clone() }
     }
 
     fn release(&mut self, call: CallId) {
