@@ -80,6 +80,11 @@ impl Notes {
         (Self(Kind::Memory { pad: pad.clone(), done: Vec::new() }), found)
     }
 
+    /// Whether these are the values of a simulated process.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.0, Kind::Memory { .. })
+    }
+
     /// Orders a value to be written. Of several orders for one name the last one counts; all are
     /// reported.
     pub fn write(&mut self, name: &'static str, serial: u64, bytes: Bytes) {
