@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
+use b2bua::admission::Ask;
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::{B2b, Detail, Input, MediaCommand, NotPlaced, Wanted};
 use driver::{Class, Output};
@@ -29,6 +30,10 @@ pub(crate) enum Wish {
     Sip(SipOut),
     /// Hand a message of a slot that is not ours to its owner.
     PassOn(SipIn),
+    /// May this call be?
+    Admit(CallId, Box<Ask>),
+    /// A call counts no more.
+    Released(CallId),
     /// Tell the controller of this process.
     Introduce(Introduce),
     /// Tell the controller of this process.

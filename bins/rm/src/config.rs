@@ -7,6 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use b2bua::gate::{Limits, Network};
 use b2bua::slot::SlotHash;
@@ -15,6 +16,8 @@ use driver::http::Token;
 use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig, Security};
 use failover::ownership::{self, Member};
 use failover::{Boot, Clock, NodeId};
+
+use crate::cluster::ClusterDocument;
 
 /// The configuration of one process, whether it comes from a file or from a program that holds an
 /// [`Rm`](crate::Rm).
@@ -61,6 +64,21 @@ pub struct Config {
     pub b2b: b2bua::Config,
     /// The role b2b: takes slots only from another that is gone.
     pub standby: bool,
+    /// The role b2b: this node's part in a cluster of segments. Without one no call is counted.
+    pub cluster: Option<ClusterConfig>,
+}
+
+/// A node's part in a cluster of segments.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Its segment and its number there.
+    pub id: election::NodeId,
+    /// Where the segment stands, as the document says too.
+    pub site: String,
+    /// The document to begin with, unless the store has one of this version or a higher one.
+    pub document: Option<Arc<ClusterDocument>>,
+    /// How long elections take; the same at every node of the cluster.
+    pub timing: election::Timing,
 }
 
 /// The roles of a process.
@@ -87,12 +105,15 @@ pub struct Peer {
     pub host: String,
     /// As [`Config::standby`] says there.
     pub standby: bool,
+    /// Its segment and its number there, if it counts calls too. One of another segment has no roles
+    /// here.
+    pub member: Option<election::NodeId>,
 }
 
 impl Peer {
     /// A node on a host of its own.
     pub fn new(node: NodeId, roles: PeerRoles, links: Option<SocketAddr>) -> Self {
-        Self { node, roles, links, host: node.to_string(), standby: false }
+        Self { node, roles, links, host: node.to_string(), standby: false, member: None }
     }
 }
 
@@ -144,6 +165,7 @@ impl Config {
             limits: Limits::default(),
             b2b: b2bua::Config::default(),
             standby: false,
+            cluster: None,
         }
     }
 
@@ -174,11 +196,13 @@ impl Config {
         }
     }
 
-    /// The b2b dials everybody it needs; of two b2bs, and of two gates without one, the lower id.
+    /// The b2b dials everybody it needs; of two b2bs, of two gates without one, and of two segments'
+    /// nodes, the lower id.
     fn dials(&self) -> Vec<Dial> {
         let dial = |peer: &Peer| {
             let classes = self.classes(peer);
             let is_ours = match (self.roles.b2b, peer.roles.b2b) {
+                _ if self.is_foreign(peer) => self.node < peer.node,
                 (true, true) | (false, false) => self.node < peer.node,
                 (ours, _) => ours,
             };
@@ -190,6 +214,9 @@ impl Config {
 
     /// The links that this node and a peer have.
     fn classes(&self, peer: &Peer) -> Vec<Class> {
+        if self.is_foreign(peer) {
+            return vec![Class::Control];
+        }
         let (own, other) = (self.roles, peer.roles);
         let alike = (own.b2b && other.b2b) || (own.gate && other.gate);
         let other_votes = other.gate || self.witness == Some(peer.node);
@@ -212,6 +239,13 @@ impl Config {
         let known =
             |peer: &Peer| (driver::NodeId(peer.node.0), peer.links.as_ref().map(SocketAddr::ip));
         self.peers.iter().map(known).collect()
+    }
+
+    /// Whether a peer is of another segment.
+    pub(crate) fn is_foreign(&self, peer: &Peer) -> bool {
+        let own = self.cluster.as_ref();
+        let both = own.zip(peer.member);
+        both.is_some_and(|(own, member)| own.id.segment != member.segment)
     }
 
     /// The mediagates among the peers.

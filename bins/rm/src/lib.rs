@@ -9,6 +9,7 @@ pub mod frames;
 mod journal;
 mod kept;
 mod mediagates;
+mod membership;
 mod node;
 mod pulses;
 
@@ -20,7 +21,7 @@ use cluster::ClusterDocument;
 use driver::config::{Fault, load};
 use driver::http::Token;
 
-pub use config::{Config, ListenerConfig, Peer, PeerRoles, Roles};
+pub use config::{ClusterConfig, Config, ListenerConfig, Peer, PeerRoles, Roles};
 pub use node::Rm;
 
 /// Runs the process that the file describes, until it is told to end.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use b2bua::gate::{self, Gate};
 use b2bua::{B2b, Listener};
+use driver::notes::{Found, Notes};
 use driver::store::{Loaded, Store};
 use driver::{Class, Input, Metrics, Node, Output, SocketId, Start, StopReason};
 use failover::controller::{self, Controller};
@@ -21,6 +22,7 @@ use crate::config::{Config, Peer};
 use crate::figures;
 use crate::kept::Kept;
 use crate::mediagates::Mediagates;
+use crate::membership::{self, Membership};
 use crate::pulses::Pulses;
 
 mod api;
@@ -47,6 +49,8 @@ pub struct Rm {
     /// The vote of a node that is no gate.
     witness: Option<Voter>,
     b2b: Option<B2bRole>,
+    /// Decides about calls, where limits are known.
+    membership: Option<Membership>,
     controller: Option<Controller>,
     /// Other gates whose links are up.
     gates_up: BTreeSet<NodeId>,
@@ -62,13 +66,11 @@ impl Rm {
     /// Returns the process that `config` describes, with its store. One that cannot be opened stops
     /// it at once.
     pub fn new(config: &Config, start: &Start) -> Self {
-        let Some(path) = config.records() else { return Self::with_store(config, start, None) };
-        match Store::open(&path, &config.segment) {
-            Ok(store) => Self::with_store(config, start, Some(store)),
+        match stores(config, start) {
+            Ok((store, notes)) => Self::with_stores(config, start, store, notes),
             Err(error) => {
-                let mut rm = Self::with_store(config, start, None);
-                let why = StopReason::Failed(error.to_string());
-                rm.outputs.push_back(Output::Stop(why));
+                let mut rm = Self::with_stores(config, start, None, None);
+                rm.outputs.push_back(Output::Stop(StopReason::Failed(error)));
                 rm
             }
         }
@@ -76,25 +78,21 @@ impl Rm {
 
     /// Returns the process that `config` describes, with a store that is open already.
     pub fn with_store(config: &Config, start: &Start, store: Option<(Store, Loaded)>) -> Self {
+        Self::with_stores(config, start, store, None)
+    }
+
+    /// Returns the process that `config` describes, with its records and its small files.
+    pub fn with_stores(
+        config: &Config,
+        start: &Start,
+        store: Option<(Store, Loaded)>,
+        notes: Option<(Notes, Found)>,
+    ) -> Self {
         let (id, now) = (config.node, start.instant);
         let boot = Boot(start.boot);
-        let clock = Clock { instant: now, unix_ms: UnixMs(start.unix_ms) };
-        let b2b = config.roles.b2b.then(|| {
-            let settings = b2bua::Config {
-                stores: config.has_other_b2b() || store.is_some(),
-                ..config.b2b.clone()
-            };
-            let b2b = B2b::new(settings, id, clock, start.seed);
-            let verdicts = Verdicts::new(now, start.realtime);
-            let ids = config.mediagates();
-            let mediagates = Mediagates::new(now, &config.host, ids, None);
-            let mut ownership = Ownership::new(now, config.ownership(boot, clock));
-            let used = Epoch(start.epoch.saturating_sub(1));
-            ownership.handle_input(now, ownership::Input::Stored(used));
-            let mut role = B2bRole::new(id, boot, b2b, ownership, verdicts, mediagates);
-            role.kept = store.map(Kept::new);
-            role
-        });
+        let cluster = config.cluster.as_ref().filter(|_| config.roles.b2b);
+        let membership = cluster.map(|part| Membership::new(config, part, start, notes));
+        let b2b = config.roles.b2b.then(|| b2b_role(config, start, store, membership.as_ref()));
         let listeners = config.numbered_listeners();
         let is_witness = config.witness == Some(id) && !config.roles.gate;
         let mut outputs = VecDeque::new();
@@ -112,6 +110,7 @@ impl Rm {
             gate: config.roles.gate.then(|| Gate::new(now, config.gate(boot), start.seed)),
             witness: is_witness.then(|| Voter::new(now, id, boot)),
             b2b,
+            membership,
             controller: config.roles.controller.then(|| Controller::new(now, start.realtime)),
             gates_up: BTreeSet::new(),
             beats: Beats::new(id.0, config.address, start.realtime, BEAT_SOCKETS),
@@ -189,7 +188,7 @@ impl Node for Rm {
                     gate.handle_input(now, gate::Input::Congested(NodeId(peer.0), on));
                 }
             }
-            Input::Request { id, request } => self.asked(id, &request),
+            Input::Request { id, request } => self.asked(now, id, &request),
             Input::Congested { .. } | Input::Woken => {}
             Input::Drain => self.drain_calls(now),
             Input::Reload => warn!("nothing of this configuration can change while it runs"),
@@ -204,6 +203,9 @@ impl Node for Rm {
             role.replicator.handle_timeout(now);
             role.verdicts.handle_timeout(now);
             role.mediagates.handle_timeout(now);
+        }
+        if let Some(membership) = &mut self.membership {
+            membership.handle_timeout(now);
         }
         if let Some(controller) = &mut self.controller {
             controller.handle_timeout(now);
@@ -223,6 +225,7 @@ impl Node for Rm {
             b2b.and_then(|role| role.replicator.poll_timeout()),
             b2b.and_then(|role| role.verdicts.poll_timeout()),
             b2b.and_then(|role| role.mediagates.poll_timeout()),
+            self.membership.as_ref().and_then(Membership::poll_timeout),
             self.controller.as_ref().and_then(Controller::poll_timeout),
         ]
         .into_iter()
@@ -238,6 +241,9 @@ impl Node for Rm {
         }
         if let Some(role) = &self.b2b {
             figures::b2b(role, self.now, out);
+        }
+        if let Some(membership) = &self.membership {
+            membership.metrics(out);
         }
         if let Some(controller) = &self.controller {
             figures::detector("controller", &controller.counters(), out);
@@ -262,6 +268,44 @@ impl Node for Rm {
             None
         }
     }
+}
+
+/// What outlives the process: records of calls, and small files.
+type Stores = (Option<(Store, Loaded)>, Option<(Notes, Found)>);
+
+fn stores(config: &Config, start: &Start) -> Result<Stores, String> {
+    let store = config.records().map(|path| Store::open(&path, &config.segment)).transpose();
+    let store = store.map_err(|error| error.to_string())?;
+    let folder = config.store.as_ref().filter(|_| config.cluster.is_some());
+    let notes = folder.map(|folder| Notes::open(folder, &membership::NOTES, start.waker.clone()));
+    let notes = notes.transpose().map_err(|error| format!("the store cannot be read: {error}"))?;
+    Ok((store, notes))
+}
+
+fn b2b_role(
+    config: &Config,
+    start: &Start,
+    store: Option<(Store, Loaded)>,
+    membership: Option<&Membership>,
+) -> B2bRole {
+    let (id, now, boot) = (config.node, start.instant, Boot(start.boot));
+    let clock = Clock { instant: now, unix_ms: UnixMs(start.unix_ms) };
+    let settings = b2bua::Config {
+        stores: config.has_other_b2b() || store.is_some(),
+        admits: membership.is_some(),
+        routes: membership.map_or_else(|| config.b2b.routes.clone(), Membership::routes),
+        ..config.b2b.clone()
+    };
+    let b2b = B2b::new(settings, id, clock, start.seed);
+    let verdicts = Verdicts::new(now, start.realtime);
+    let ids = config.mediagates();
+    let mediagates = Mediagates::new(now, &config.host, ids, None);
+    let mut ownership = Ownership::new(now, config.ownership(boot, clock));
+    let used = Epoch(start.epoch.saturating_sub(1));
+    ownership.handle_input(now, ownership::Input::Stored(used));
+    let mut role = B2bRole::new(id, boot, b2b, ownership, verdicts, mediagates);
+    role.kept = store.map(Kept::new);
+    role
 }
 
 /// Sockets from this number on carry pulses; those below are listeners.

@@ -9,7 +9,7 @@ use driver::{Class, Output};
 use failover::ownership;
 use failover::record::Value;
 use failover::replica::{self, Ack, Batch, Change, Key, ReplicaOutput};
-use failover::{Boot, CallId, Epoch, NodeId, Slot, SlotSet, verdicts};
+use failover::{Boot, CallId, CallRecord, Epoch, NodeId, Slot, SlotSet, verdicts};
 use tracing::{debug, info, warn};
 
 use super::{B2bRole, Held, Wish};
@@ -153,6 +153,15 @@ impl B2bRole {
         true
     }
 
+    /// Returns the calls of other b2bs whose records are held here.
+    pub(crate) fn copied_calls(&self) -> impl Iterator<Item = CallRecord> {
+        let records = (0..=u8::MAX).flat_map(|slot| self.replica.records(Slot(slot)));
+        records.filter_map(|(_, bytes)| match frames::value(bytes)? {
+            Value::Call(record) => Some(*record),
+            Value::Ended(_) | Value::Bindings(_) => None,
+        })
+    }
+
     /// Does what the b2b asks for, or lets it wait: for the standby, or for the lease.
     pub(super) fn let_out(&mut self, now: Instant, output: Asked) {
         match output {
@@ -172,8 +181,8 @@ impl B2bRole {
                     self.held.push_back(Held::Media(gateway, boot, command));
                 }
             }
-            // Nobody is asked: no limit is known here.
-            Asked::Admit { .. } | Asked::Released { .. } => {}
+            Asked::Admit { call, ask } => self.wishes.push_back(Wish::Admit(call, ask)),
+            Asked::Released { call } => self.wishes.push_back(Wish::Released(call)),
             Asked::PassOn(frame) => self.wishes.push_back(Wish::PassOn(frame)),
             Asked::Place { call, wanted } => self.place(now, call, wanted),
             Asked::Freed(place) => self.mediagates.free(now, &place),

@@ -14,6 +14,8 @@ use failover::NodeId;
 
 use super::{Config, ListenerConfig, Peer, PeerRoles, Roles};
 
+mod members;
+
 impl Config {
     /// Reads the text of a file.
     ///
@@ -33,6 +35,7 @@ impl Config {
             config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
             let segment = root.table("segment");
             read_segment(&segment, &mut config);
+            members::read(&segment, &root.table("cluster"), &store, &mut config);
             read_peers(&root.tables("peer"), security.as_ref(), &mut config);
             config.security = security.unwrap_or_default();
             if !all_roles_are_known {
@@ -47,6 +50,7 @@ impl Config {
             if all_roles_are_known {
                 check_roles(&node, &links, &config, !listeners.is_empty());
                 check_segment(&segment, &links, &config);
+                members::check(&segment, &config);
             }
             Some(config)
         })
@@ -153,21 +157,14 @@ fn read_peers(peers: &[Table<'_>], security: Option<&Security>, config: &mut Con
     let mut ids = BTreeSet::from([config.node]);
     for peer in peers {
         let id = peer.key("id").required("the peer's id, 1 to 65535").integer(1..=u16::MAX);
-        let mut roles = PeerRoles::default();
-        let choices: [Choice<PeerRoles>; 4] = [
-            ("gate", |roles| roles.gate = true),
-            ("b2b", |roles| roles.b2b = true),
-            ("controller", |roles| roles.controller = true),
-            ("mediagate", |roles| roles.mediagate = true),
-        ];
-        let key = peer
-            .key("roles")
-            .required("one or more of \"gate\", \"b2b\", \"controller\", \"mediagate\"");
-        for take in key.list(|role| role.choice(&choices)).unwrap_or_default() {
-            take(&mut roles);
-        }
+        let member = members::of_peer(peer, config);
+        let is_foreign = members::is_foreign(member, config);
+        let roles = if is_foreign { PeerRoles::default() } else { read_peer_roles(peer) };
         let links = peer.key("link").remote();
-        let is_dialled = config.roles.b2b || config.roles.gate && roles.gate;
+        let is_dialled = match id {
+            Some(id) if is_foreign => config.node < NodeId(id),
+            _ => config.roles.b2b || config.roles.gate && roles.gate,
+        };
         if is_dialled && !peer.key("link").is_present() {
             peer.fault("is dialled: say where, as `link = \"ADDRESS:PORT\"`");
         }
@@ -187,8 +184,26 @@ fn read_peers(peers: &[Table<'_>], security: Option<&Security>, config: &mut Con
         if one.standby && !roles.b2b {
             peer.key("standby").fault("belongs to peers with the role \"b2b\"");
         }
+        one.member = members::of_b2b(peer, member, roles, config);
         config.peers.push(one);
     }
+}
+
+fn read_peer_roles(peer: &Table<'_>) -> PeerRoles {
+    let mut roles = PeerRoles::default();
+    let choices: [Choice<PeerRoles>; 4] = [
+        ("gate", |roles| roles.gate = true),
+        ("b2b", |roles| roles.b2b = true),
+        ("controller", |roles| roles.controller = true),
+        ("mediagate", |roles| roles.mediagate = true),
+    ];
+    let key = peer
+        .key("roles")
+        .required("one or more of \"gate\", \"b2b\", \"controller\", \"mediagate\"");
+    for take in key.list(|role| role.choice(&choices)).unwrap_or_default() {
+        take(&mut roles);
+    }
+    roles
 }
 
 fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {

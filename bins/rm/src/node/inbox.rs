@@ -77,6 +77,10 @@ impl Rm {
         let roles = self.peers.get(&peer).map(|peer| peer.roles).unwrap_or_default();
         let votes = roles.gate || self.witness_id == Some(peer);
         let taken = match kind {
+            CLUSTER_KINDS_FIRST..=CLUSTER_KINDS_LAST => {
+                let membership = self.membership.as_mut();
+                membership.and_then(|membership| membership.frame(now, peer, kind, &payload))
+            }
             SipIn::KIND if roles.gate || roles.b2b => self.sip_in(now, payload),
             GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
             SipOut::KIND if roles.b2b || roles.gate => self.sip_out(now, peer, payload),
@@ -198,3 +202,7 @@ impl Rm {
         Some(())
     }
 }
+
+/// The kinds of frames between the nodes of a cluster of segments.
+const CLUSTER_KINDS_FIRST: u16 = 0x0400;
+const CLUSTER_KINDS_LAST: u16 = 0x04ff;

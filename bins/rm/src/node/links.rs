@@ -15,6 +15,15 @@ impl Rm {
     pub(super) fn link(&mut self, now: Instant, peer: NodeId, class: Class, boot: Option<Boot>) {
         let Some(roles) = self.peers.get(&peer).map(|peer| peer.roles) else { return };
         let up = boot.is_some();
+        if class == Class::Control
+            && let Some(membership) = &mut self.membership
+        {
+            membership.link(now, peer, up);
+        }
+        if roles == PeerRoles::default() {
+            // Of another segment: it takes no part in what follows.
+            return;
+        }
         match class {
             Class::Calls => {
                 if roles.b2b {

@@ -8,7 +8,7 @@ use driver::{Class, SocketId};
 use failover::ownership::{self, Output};
 use failover::pulse::{Datagram, Pulse, PulseBack};
 use failover::voter::{Bid, Vote, Voter};
-use failover::{Boot, NodeId, SlotMap};
+use failover::{Boot, Epoch, NodeId, SlotMap, SlotSet};
 
 use super::Rm;
 use crate::frames::{Frame, send};
@@ -120,9 +120,7 @@ impl Rm {
                     }
                 }
                 Output::Map { to, map } => self.say(to, &map),
-                Output::Own { slots, epoch } => {
-                    self.b2b.iter_mut().for_each(|role| role.own(now, slots, epoch));
-                }
+                Output::Own { slots, epoch } => self.own(now, slots, epoch),
                 Output::Lose { slots } => {
                     self.b2b.iter_mut().for_each(|role| role.lose(now, slots));
                 }
@@ -135,6 +133,17 @@ impl Rm {
             }
         }
         busy
+    }
+
+    fn own(&mut self, now: Instant, slots: SlotSet, epoch: Epoch) {
+        let Some(role) = &mut self.b2b else { return };
+        let before = role.b2b.figures().calls;
+        role.own(now, slots, epoch);
+        let Some(membership) = &mut self.membership else { return };
+        membership.took_over(now, role.ownership.counters().takeovers);
+        if before < role.b2b.figures().calls {
+            membership.audit(now);
+        }
     }
 
     fn say<F: Frame>(&mut self, to: NodeId, frame: &F) {

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use b2bua::admission::Ask;
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::gate::{self, Gate};
 use driver::{Class, Output, SocketId, StopReason};
 use failover::controller::{self, Controller, Here};
-use failover::{NodeId, verdicts};
+use failover::{CallId, NodeId, verdicts};
 
 use super::Rm;
 use crate::b2b_role::Wish;
@@ -20,6 +21,9 @@ impl Rm {
             busy |= self.drain_ownership(now);
             if let Some(role) = &mut self.b2b {
                 busy |= role.drain(now, &self.beats, &mut self.outputs);
+            }
+            if let (Some(membership), Some(role)) = (&mut self.membership, &mut self.b2b) {
+                busy |= membership.drain(now, role, &mut self.outputs);
             }
             while let Some(wish) = self.b2b.as_mut().and_then(|role| role.wishes.pop_front()) {
                 busy = true;
@@ -45,6 +49,12 @@ impl Rm {
         match wish {
             Wish::Sip(message) => self.sip_to_gate(now, message),
             Wish::PassOn(frame) => self.sip_to_owner(&frame),
+            Wish::Admit(call, ask) => self.admit(now, call, &ask),
+            Wish::Released(call) => {
+                if let Some(membership) = &mut self.membership {
+                    membership.release(now, call);
+                }
+            }
             Wish::Introduce(introduce) => {
                 if let Some(controller) = &mut self.controller {
                     controller.handle_input(now, controller::Input::Introduced(introduce));
@@ -55,6 +65,13 @@ impl Rm {
                     controller.handle_input(now, controller::Input::Asked { b2b: self.id, ask });
                 }
             }
+        }
+    }
+
+    fn admit(&mut self, now: Instant, call: CallId, ask: &Ask) {
+        let (Some(membership), Some(role)) = (&mut self.membership, &mut self.b2b) else { return };
+        if let Some(answer) = membership.admit(now, call, ask) {
+            role.b2b.handle_input(now, answer);
         }
     }
 

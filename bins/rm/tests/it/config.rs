@@ -227,6 +227,86 @@ fn line(fault: &str) -> Option<u32> {
     fault.strip_prefix("line ")?.split(':').next()?.parse().ok()
 }
 
+const MEMBER: &str = r#"
+[store]
+path = "/tmp/never-made"
+[[peer]]
+id = 2
+roles = ["b2b"]
+link = "127.0.0.2:7101"
+[[peer]]
+id = 21
+segment = 2
+link = "127.0.0.21:7101"
+"#;
+
+#[test]
+fn a_node_of_a_cluster_knows_its_partner_and_the_other_segments() {
+    let text = WHOLE.replace("[segment]\n", "[segment]\nid = 7\nrm = 2\nsite = \"oslo\"\n");
+    let config = Config::parse(&(text + MEMBER)).unwrap();
+
+    let cluster = config.cluster.as_ref().unwrap();
+    let name = |id: election::NodeId| (id.segment.0, id.rm);
+    assert_eq!((name(cluster.id), cluster.site.as_str()), ((7, 2), "oslo"));
+    assert_eq!(cluster.timing, election::Timing::default());
+    let members: Vec<_> = config.peers.iter().map(|peer| peer.member.map(name)).collect();
+    assert_eq!(members, [None, Some((7, 1)), Some((2, 1))]);
+    let dial = config.run().links.dial;
+    let other = dial.iter().find(|dial| dial.peer.0 == 21).unwrap();
+    assert_eq!(other.classes, [driver::Class::Control]);
+}
+
+#[test]
+fn what_makes_no_cluster_is_said() {
+    let part = "[segment]\nid = 1\nsite = \"oslo\"\n";
+    for (from, to, said) in [
+        ("[segment]\n", "[segment]\nrm = 1\n", "write its segment as `id`"),
+        ("[segment]\n", "[cluster]\ntimeout = 9\n[segment]\n", "write `id` in [segment]"),
+        ("[segment]\n", part, "needs `path` in [store]"),
+        ("id = 31\n", "id = 31\nsegment = 2\n", "write the `id` of this [segment]"),
+    ] {
+        let faults = Config::parse(&WHOLE.replace(from, to)).unwrap_err().to_string();
+        assert!(faults.contains(said), "{said}: {faults}");
+    }
+    let whole = WHOLE.replace("[segment]\n", part) + MEMBER;
+    for (from, to, said) in [
+        ("segment = 2\n", "segment = 1\nrm = 2\nroles = [\"b2b\"]\n", "another node is already"),
+        ("segment = 2\n", "segment = 2\nrm = 3\n", "1 to 2"),
+        ("id = 21\n", "id = 2\n", "is taken"),
+        ("[segment]\n", "[cluster]\nheartbeat = 9\n[segment]\n", "shorter than the silence"),
+        ("[segment]\n", "[cluster]\ndocument = \"/no/such\"\n[segment]\n", "cannot be read"),
+    ] {
+        let faults = Config::parse(&whole.replace(from, to)).unwrap_err().to_string();
+        assert!(faults.contains(said), "{said}: {faults}");
+    }
+}
+
+#[test]
+fn the_document_that_a_node_names_is_checked_with_its_file() {
+    let path = std::env::temp_dir().join(format!("holdline-document-{}", std::process::id()));
+    let document = "version = 1\n[[segment]]\nid = 1\nsite = \"rome\"\nsip = [\"203.0.113.9:5060\"]\n\
+                    nodes = [{ rm = 1, id = 1 }, { rm = 2, id = 2 }]\n\
+                    [[segment]]\nid = 2\nsite = \"oslo\"\nsip = [\"203.0.113.8:5060\"]\n\
+                    nodes = [{ rm = 1, id = 21 }]\n\
+                    [[tenant]]\nname = \"all\"\n";
+    let named = format!(
+        "[cluster]\ndocument = \"{}\"\n[segment]\nid = 1\nsite = \"oslo\"\n",
+        path.display()
+    );
+    let text = WHOLE.replace("[segment]\n", &named) + MEMBER;
+
+    std::fs::write(&path, document).unwrap();
+    let faults = Config::parse(&text).unwrap_err().to_string();
+    assert!(faults.contains("\"oslo\"") && faults.contains("\"rome\""), "{faults}");
+    std::fs::write(&path, document.replace("rome", "oslo")).unwrap();
+    let config = Config::parse(&text).unwrap();
+    assert_eq!(config.cluster.unwrap().document.unwrap().version, 1);
+    std::fs::write(&path, "version = 0").unwrap();
+    let faults = Config::parse(&text).unwrap_err().to_string();
+    assert!(faults.contains("is wrong"), "{faults}");
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[expect(clippy::disallowed_methods, reason = "certificates hold at real times")]
 fn now_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();

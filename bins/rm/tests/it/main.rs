@@ -6,6 +6,7 @@ mod cluster;
 mod cluster_frames;
 mod config;
 mod frames;
+mod limits;
 mod process;
 mod readme;
 mod segments;

@@ -1,0 +1,208 @@
+//! Limits over two segments, with real nodes and calls: what phones and operators see.
+
+mod world;
+
+use std::time::Duration;
+
+use driver::Verb;
+use testkit::State;
+use world::{FIRST, OTHER, SECOND, World};
+
+#[test]
+fn a_limit_is_filled_by_calls_over_both_segments_and_never_passed() {
+    let mut world = World::new(1, &document("", 10));
+    assert_eq!([world.counter(1, "all", "cap"), world.counter(2, "all", "cap")], [5, 5]);
+
+    assert_eq!([world.calls(0..8, 1), world.calls(8..16, 2)], [5, 5]);
+    assert_eq!([world.used(1, "welcome"), world.used(2, "welcome")], [5, 5]);
+    assert_eq!(world.live(), 10);
+    let refused: u64 = [FIRST, SECOND, OTHER]
+        .map(|node| world.figure(node, "rm_cluster_refused_total{why=\"full\"}"))
+        .iter()
+        .sum();
+    assert_eq!(refused, 6);
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn a_pair_loses_its_speaker_and_no_counter_or_call_changes() {
+    let mut world = World::new(2, &document("", 10));
+    assert_eq!([world.calls(0..3, 1), world.calls(8..10, 2)], [3, 2]);
+    let (speaker, partner) = world.speaker();
+    world.scenario.sim().crash(speaker);
+    world.run(Duration::from_secs(2));
+
+    assert_eq!([world.used(1, "all"), world.used(2, "all")], [3, 2], "{}", world.scenario);
+    assert_eq!([world.counter(1, "all", "cap"), world.counter(2, "all", "cap")], [5, 5]);
+    assert_eq!(world.live(), 5);
+    // The partner goes on with what is left of the share.
+    assert_eq!(world.calls(3..8, 1), 2);
+    world.scenario.sim().restart(speaker);
+    world.run(Duration::from_secs(15));
+    assert_eq!(world.speaker().0, partner, "who comes back takes nothing from its partner");
+    assert_eq!([world.used(1, "all"), world.used(2, "all")], [5, 2]);
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn a_pair_loses_the_node_that_does_not_count_and_its_calls_still_count_once() {
+    let mut world = World::new(3, &document("", 10));
+    assert_eq!(world.calls(0..4, 1), 4);
+    let (speaker, partner) = world.speaker();
+    world.scenario.sim().crash(partner);
+    world.run(Duration::from_secs(2));
+    assert_eq!((world.speaker().0, world.used(1, "all"), world.live()), (speaker, 4, 4));
+    assert_eq!(world.calls(4..8, 1), 1);
+    world.hang_up();
+    world.scenario.sim().restart(partner);
+    world.run(Duration::from_secs(10));
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn a_passive_segment_takes_no_call_not_even_of_a_tenant_without_a_limit() {
+    let text = document("", 10).replace("calls = 10\n", "").replacen(COLD, "mode = \"cold\"", 1);
+    let mut world = World::new(4, &text);
+    assert_eq!(world.figure(OTHER, "rm_cluster_passive"), 1);
+    assert_eq!([world.calls(0..2, 1), world.calls(8..10, 2)], [2, 0]);
+    assert_eq!(world.figure(OTHER, "rm_cluster_refused_total{why=\"passive\"}"), 2);
+
+    // The first segment is gone: the cold one takes its calls.
+    for node in [FIRST, SECOND] {
+        world.scenario.sim().crash(node);
+    }
+    world.run(Duration::from_secs(15));
+    assert_eq!(world.figure(OTHER, "rm_cluster_passive"), 0);
+    assert_eq!(world.calls(10..12, 2), 2);
+}
+
+#[test]
+fn a_passive_segment_sends_its_calls_on_where_that_is_wanted() {
+    let text = document("sharing = true\n", 10).replacen(COLD, "mode = \"cold\"", 1);
+    let mut world = World::new(5, &text);
+    assert_eq!(world.calls(0..2, 2), 2);
+    assert_eq!([world.used(1, "all"), world.used(2, "all")], [2, 0]);
+    assert_eq!(world.figure(OTHER, "rm_cluster_shared_total"), 2);
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn a_call_beyond_the_share_goes_to_the_other_segment_and_counts_there_once() {
+    let mut world = World::new(6, &document("sharing = true\n", 6));
+    // Three here, three there; for the others each segment has been tried.
+    assert_eq!(world.calls(0..8, 1), 6, "{}", world.scenario);
+    assert_eq!([world.used(1, "all"), world.used(2, "all")], [3, 3]);
+    assert_eq!(world.figure(OTHER, "rm_cluster_shared_total"), 0, "nothing goes back");
+    assert_eq!(world.figure(OTHER, "rm_cluster_refused_total{why=\"full\"}"), 2);
+    let busy = (6..8).map(|number| world.scenario.fleet().state(testkit::PhoneId(number)));
+    assert!(busy.into_iter().all(|state| state == State::Idle));
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn what_a_stranger_says_of_a_call_is_not_believed() {
+    let mut world = World::new(7, &document("", 10));
+    for (number, params, why) in
+        [(0, ";gvp-tenant-id=welcome", "forged"), (1, ";gvp-tenant-id=nobody", "forged")]
+    {
+        let call = world.call_with(number, 2, params);
+        world.run(Duration::from_secs(1));
+        assert!(!world.scenario.not_talking(&[call]).is_empty());
+        let name = format!("rm_cluster_refused_total{{why=\"{why}\"}}");
+        assert_eq!(world.figure(OTHER, &name), u64::from(number) + 1);
+    }
+    assert_eq!(world.used(2, "all"), 0);
+}
+
+#[test]
+fn a_document_given_to_one_node_is_in_force_at_all_of_them() {
+    let mut world = World::new(8, &document("", 10));
+    assert_eq!(world.calls(0..4, 1), 4);
+    let newer = document("", 20).replace("version = 1", "version = 2");
+    let reply = world.ask(OTHER, Verb::Put, "cluster/document", &newer);
+    assert_eq!((reply.status, &*reply.body), (200, "{\"version\":2}\n"));
+    let reply = world.ask(FIRST, Verb::Put, "cluster/document", "version = 1");
+    assert_eq!(reply.status, 400, "{}", reply.body);
+    world.run(Duration::from_secs(3));
+    for node in [FIRST, SECOND, OTHER] {
+        assert_eq!(world.json(node, "cluster")["document"], 2);
+    }
+    let caps = [world.counter(1, "all", "cap"), world.counter(2, "all", "cap")];
+    assert_eq!((caps, world.used(1, "all")), ([10, 10], 4));
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn calls_that_come_back_from_the_disk_count_again() {
+    let mut world = World::new(9, &document("", 10));
+    assert_eq!(world.calls(0..3, 2), 3);
+    world.run(Duration::from_secs(1));
+    world.scenario.sim().crash(OTHER);
+    world.run(Duration::from_secs(1));
+    world.scenario.sim().restart(OTHER);
+    world.run(Duration::from_secs(15));
+    assert_eq!((world.live(), world.used(2, "all")), (3, 3), "{}", world.scenario);
+    world.hang_up();
+    assert_eq!((world.live(), world.used(2, "all")), (0, 0));
+}
+
+#[test]
+fn an_operator_sees_the_cluster_and_its_tenants_and_can_have_them_counted_anew() {
+    let mut world = World::new(10, &document("", 10));
+    world.calls(0..7, 1);
+    let (speaker, partner) = world.speaker();
+    let view = world.json(OTHER, "cluster");
+    assert_eq!(view["island"].as_array().unwrap().len(), 3, "{view}");
+    assert_eq!(view["segments"]["1"]["site"], "london");
+    let page = world.json(speaker, "tenants?limit=1");
+    assert_eq!((page["tenants"].as_array().unwrap().len(), &page["next"]), (1, &1.into()));
+    let page = world.json(speaker, "tenants?from=1");
+    let row = &page["tenants"][0];
+    assert_eq!((&row["name"], &row["counters"][0]["use"]), (&"welcome".into(), &5.into()));
+    assert_eq!(world.json(speaker, "tenants")["tenants"][0]["refused"], 2);
+    assert_eq!(world.json(partner, "tenants")["tenants"].as_array().unwrap().len(), 0);
+
+    assert_eq!(world.ask(speaker, Verb::Post, "tenants/repair", "").status, 200);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.used(1, "all"), 5);
+    assert_eq!(world.ask(speaker, Verb::Get, "tenants?limit=x", "").status, 400);
+    assert_eq!(world.ask(speaker, Verb::Get, "weather", "").status, 404);
+    assert_eq!(world.ask(world::GATE, Verb::Get, "cluster", "").status, 404);
+}
+
+/// What the second segment is.
+const COLD: &str = "mode = \"hot\"";
+
+/// A document with one limit.
+fn document(first: &str, limit: u32) -> String {
+    format!(
+        "version = 1\n{first}
+[[segment]]
+id = 1
+site = \"london\"
+sip = [\"10.0.1.1:5060\"]
+nodes = [{{ rm = 1, id = 11 }}, {{ rm = 2, id = 12 }}]
+
+[[segment]]
+id = 2
+site = \"paris\"
+{COLD}
+sip = [\"10.0.2.1:5060\"]
+nodes = [{{ rm = 1, id = 21 }}]
+
+[[tenant]]
+name = \"all\"
+calls = {limit}
+default_profile = \"welcome\"
+
+[[profile]]
+name = \"welcome\"
+tenant = \"all\"
+"
+    )
+}
