@@ -1,5 +1,6 @@
 //! `calls`: whole calls through `rm` and its gateway, and through Kamailio and rtpengine.
 
+mod limits;
 mod standby;
 
 use std::net::SocketAddrV4;
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// Instead: our layout of three without and with a second b2b that holds copies of all calls.
     #[arg(long, conflicts_with = "overload")]
     standby: bool,
+    /// Instead: our layout of three, with a store, without and with limits on every call.
+    #[arg(long, conflicts_with_all = ["overload", "standby"])]
+    limits: bool,
     /// Prints one JSON object on standard output, the table on standard error.
     #[arg(long)]
     json: bool,
@@ -70,6 +74,8 @@ enum Kind {
     One,
     Three,
     Standby,
+    Stored,
+    Limits,
 }
 
 const KINDS: [Kind; 3] = [Kind::Peers, Kind::One, Kind::Three];
@@ -81,6 +87,8 @@ impl Kind {
             Self::One => "rm + mediagate",
             Self::Three => "gate, b2b + controller, mediagate",
             Self::Standby => "the same and a standby b2b",
+            Self::Stored => "gate, b2b with a store + controller, mediagate",
+            Self::Limits => "the same with limits on every call",
         }
     }
 }
@@ -103,6 +111,8 @@ impl Side {
             Kind::One => Self::ours(Layout::One, folder),
             Kind::Three => Self::ours(Layout::Three, folder),
             Kind::Standby => Self::ours(Layout::Standby, folder),
+            Kind::Stored => Self::ours(Layout::Stored, folder),
+            Kind::Limits => Self::ours(Layout::Limits, folder),
         }
     }
 
@@ -173,6 +183,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.standby {
         return standby::run(args);
     }
+    if args.limits {
+        return limits::run(args);
+    }
     let mut scratch = Scratch::new()?;
     let mut rows = Vec::new();
     for rate in &args.rates {
@@ -226,6 +239,9 @@ fn slice(
     let folder = scratch.path();
     let hold = Duration::from_millis(args.hold);
     let mut side = Side::start(kind, args, folder)?;
+    if kind == Kind::Limits {
+        limits::wait_for_shares()?;
+    }
     let callee = sipp::callee(folder, CALLEE, None)?;
     // The first calls bring in code and memory that all later ones share.
     let few = Load { rate: 20, calls: 20, hold: Duration::from_millis(100) };
@@ -340,7 +356,7 @@ fn promises(rows: &[Row]) -> Vec<Target> {
     let mut targets = Vec::new();
     for row in rows {
         let limit = match row.side {
-            Kind::Peers | Kind::Standby => continue,
+            Kind::Peers | Kind::Standby | Kind::Stored | Kind::Limits => continue,
             Kind::One => 0.7,
             Kind::Three if row.rate < 1000 => 1.5,
             Kind::Three => 1.0,

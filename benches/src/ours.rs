@@ -19,7 +19,7 @@ const B2B: Ipv4Addr = loopback(2, 4);
 const MEDIA: Ipv4Addr = loopback(2, 5);
 const STANDBY: Ipv4Addr = loopback(2, 6);
 
-/// Where the first b2b of [`Layout::Three`] and [`Layout::Standby`] tells its figures.
+/// Where the first b2b of the layouts with one apart tells its figures.
 pub(crate) const B2B_HTTP: SocketAddrV4 = SocketAddrV4::new(B2B, 9101);
 
 /// What to be.
@@ -41,6 +41,12 @@ pub(crate) enum Layout {
     /// The same, and a second b2b to which the first copies its records.
     #[value(skip)]
     Standby,
+    /// As [`Layout::Three`], with a store.
+    #[value(skip)]
+    Stored,
+    /// The same with a limit at a profile and two tenants.
+    #[value(skip)]
+    Limits,
 }
 
 /// Starts a media gateway with one worker; `link` is where it listens for links.
@@ -89,7 +95,7 @@ pub(crate) fn system(
             let config = node(1, RM, roles) + &listener() + &route(callee) + &gateway();
             processes.push(start("rm", "rm", &config, folder, core)?);
         }
-        Layout::Three | Layout::Standby => {
+        Layout::Three | Layout::Standby | Layout::Stored | Layout::Limits => {
             let pair = layout == Layout::Standby;
             let mut gate = node(1, RM, r#""gate""#) + &listener() + &first_b2b();
             let mut b2b = node(2, B2B, r#""b2b", "controller""#)
@@ -97,6 +103,12 @@ pub(crate) fn system(
                 + &peer(1, r#""gate""#, RM)
                 + &route(callee)
                 + &gateway();
+            if matches!(layout, Layout::Stored | Layout::Limits) {
+                b2b += &store(folder)?;
+            }
+            if layout == Layout::Limits {
+                b2b = limited(&b2b, folder)?;
+            }
             if pair {
                 gate += &second_b2b();
                 b2b += &second_b2b();
@@ -141,6 +153,53 @@ plaintext = true
 level = "warn,driver=info,rm::node=info"
 "#
     )
+}
+
+/// An empty store.
+fn store(folder: &Path) -> anyhow::Result<String> {
+    let path = folder.join("store");
+    if path.exists() {
+        std::fs::remove_dir_all(&path)?;
+    }
+    Ok(format!("[store]\npath = \"{}\"\n", path.display()))
+}
+
+/// Makes a b2b the only node of a cluster in which each call counts three times.
+fn limited(config: &str, folder: &Path) -> anyhow::Result<String> {
+    let path = folder.join("cluster.toml");
+    std::fs::write(
+        &path,
+        format!(
+            r#"
+version = 1
+[[segment]]
+id = 1
+site = "here"
+sip = ["{RM}:5060"]
+nodes = [{{ rm = 1, id = 2 }}]
+[[tenant]]
+name = "all"
+calls = 100000
+[[tenant]]
+name = "shop"
+parent = "all"
+calls = 100000
+default_profile = "orders"
+[[profile]]
+name = "orders"
+tenant = "shop"
+calls = 100000
+[[gateway]]
+network = "127.0.0.0/8"
+tenant = "shop"
+"#
+        ),
+    )?;
+    let part = format!(
+        "[cluster]\ndocument = \"{}\"\n[segment]\nid = 1\nsite = \"here\"\n",
+        path.display()
+    );
+    Ok(config.replace("[segment]\n", &part))
 }
 
 fn peer(id: u16, roles: &str, ip: Ipv4Addr) -> String {
