@@ -152,8 +152,11 @@ pub enum Fault {
     Forbidden(IpAddr),
     /// A request or an answer for a call that the phone does not know.
     UnknownCall,
-    /// A second BYE, or any request, in a call that has ended.
-    AfterEnd,
+    /// A second BYE, or any other request, in a call that has ended.
+    AfterEnd {
+        /// Its method.
+        method: String,
+    },
     /// A 2xx or ACK without the description it must carry.
     NoDescription,
 }

@@ -417,7 +417,9 @@ impl Phone {
             // What crossed the phone's own BYE is nobody's fault.
             Some((_, _, Ended::Here | Ended::Unacknowledged | Ended::Refused | Ended::Unknown)) => {
             }
-            Some((_, _, Ended::There)) => desk.fault(Fault::AfterEnd),
+            Some((_, _, Ended::There)) => {
+                desk.fault(Fault::AfterEnd { method: sip.method().to_owned() });
+            }
             None => desk.fault(Fault::UnknownCall),
         }
     }

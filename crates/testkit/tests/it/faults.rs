@@ -197,7 +197,10 @@ fn nothing_comes_after_the_end() {
     assert!(peer.send("BYE", 2, "").starts_with("SIP/2.0 200"));
     assert!(peer.send("BYE", 3, "").starts_with("SIP/2.0 481"));
 
-    assert_eq!(peer.faults(), [Fault::AfterEnd]);
+    assert!(peer.send("INVITE", 4, "").starts_with("SIP/2.0 481"));
+
+    let after_end = |method: &str| Fault::AfterEnd { method: method.to_owned() };
+    assert_eq!(peer.faults(), [after_end("BYE"), after_end("INVITE")]);
 }
 
 #[test]

@@ -224,14 +224,17 @@ impl Trial {
                 Fault::OriginVersion { .. }
                     | Fault::InviteTooEarly { .. }
                     | Fault::CSeqNotRising { .. }
-                    | Fault::AfterEnd
+                    | Fault::AfterEnd { .. }
                     | Fault::UnknownCall
             )
         };
         // The next owner repeats a BYE whose answer only the one before it heard.
         let repeats_byes = self.plan.harm.hits_a_b2b();
         let is_repeated = |problem: &Problem| {
-            repeats_byes && matches!(problem, Problem::Broken { fault: Fault::AfterEnd, .. })
+            let Problem::Broken { fault: Fault::AfterEnd { method }, .. } = problem else {
+                return false;
+            };
+            repeats_byes && method == "BYE"
         };
         let broken = self.world.scenario.broken().into_iter();
         let broken = broken.filter(|problem| clean || !blames_the_network(problem));
