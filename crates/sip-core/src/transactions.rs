@@ -376,6 +376,15 @@ impl<F: Clone> Transactions<F> {
         self.slab.get(key.0).is_some()
     }
 
+    /// Returns whether a response belongs to a request of ours that is still known. Any other is
+    /// discarded by [`Transactions::handle_input`]; the 2xx of an INVITE that another process sent
+    /// may need its ACK all the same.
+    #[must_use]
+    pub fn expects(&self, response: &Message) -> bool {
+        let identity = self.client_identity(response);
+        identity.is_some_and(|identity| self.index.contains_key(&identity))
+    }
+
     /// Returns how many transactions are alive.
     #[must_use]
     pub fn len(&self) -> usize {
