@@ -74,6 +74,11 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
         ("rm_move_invites_total", "Re-INVITEs because media moved.", counters.move_invites),
         ("rm_legs_apart_total", "Legs whose phone would not move.", counters.apart),
         ("rm_discarded_total", "Messages that belong to nothing.", counters.discarded),
+        (
+            "rm_strays_total",
+            "Answers to INVITEs of an owner before us that no record tells of.",
+            counters.strays,
+        ),
         ("rm_registers_total", "REGISTER requests granted.", counters.registers),
     ] {
         out.counter(name, help, &[], value);

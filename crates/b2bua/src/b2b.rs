@@ -21,6 +21,7 @@ use crate::routing;
 
 mod admitting;
 mod storage;
+mod stray;
 
 /// The heart of the signalling: answers phones as a back-to-back user agent and registrar.
 ///
@@ -250,6 +251,9 @@ impl B2b {
                 self.core.counters.discarded += 1;
                 return;
             }
+        }
+        if self.is_stray(&message) {
+            return self.handle_stray(way, &message);
         }
         let reliable = sip.flow.transport.is_reliable();
         let input = transactions::Input::Message { flow: way, reliable, message };

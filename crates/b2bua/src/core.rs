@@ -108,6 +108,8 @@ pub struct Counters {
     pub discarded: u64,
     /// REGISTER requests that were granted.
     pub registers: u64,
+    /// Answers to INVITEs that an owner before us sent and no record tells of.
+    pub strays: u64,
 }
 
 impl Core {

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use failover::record::CallRecord;
 use failover::{CallId, EndedLeg, Tombstone, UnixMs};
 use sip_core::dialog::Dialog;
-use sip_core::transactions::ServerKey;
+use sip_core::transactions::{ClientKey, ServerKey};
 use sip_core::{Message, Method};
 use siphasher::sip::SipHasher13;
 
 use crate::core::{Core, Way, tag_key};
+use crate::message;
 
 /// The tombstones of a b2b.
 #[derive(Default)]
@@ -20,6 +21,8 @@ pub(crate) struct Graves {
     /// Which leg has a tag of ours, by the tag's random part.
     tags: BTreeMap<u64, (CallId, usize)>,
     until: BTreeSet<(UnixMs, CallId)>,
+    /// BYEs in dialogs that belong to no call of ours.
+    byes: BTreeSet<ClientKey>,
 }
 
 impl Graves {
@@ -77,27 +80,35 @@ impl Graves {
         core.answer(key, request, status);
     }
 
-    /// Acknowledges a 2xx to an INVITE of an ended call. A copy needs no more; another branch of a
-    /// fork has a dialog of its own, which ends with BYE (RFC 3261 §13.2.2.4).
-    pub(crate) fn accepted(&self, core: &mut Core, way: Way, answer: &Message) {
+    /// Acknowledges a 2xx to an INVITE of an ended call, or of one that was never known here, from
+    /// what it says itself. A copy needs no more; another branch of a fork has a dialog of its own,
+    /// which ends with BYE (RFC 3261 §13.2.2.4).
+    pub(crate) fn accepted(&mut self, core: &mut Core, way: Way, answer: &Message) {
         let Some(Ok(mut dialog)) = dialog_of(answer).map(|dialog| dialog.answered(answer)) else {
             return;
         };
         if dialog.remote_target.is_empty() {
             return;
         }
+        let peer = fingerprint(&dialog.call_id, &dialog.remote_tag);
+        let is_copy = self.leg(&dialog.local_tag).is_some_and(|ended| ended.peer == peer);
+        if !is_copy && BYES_MAX <= self.byes.len() {
+            self.byes.retain(|key| core.transactions.has_client(*key));
+            if BYES_MAX <= self.byes.len() {
+                // Without an ACK its phone asks again.
+                return;
+            }
+        }
         let Some(via) = core.via(&way) else { return };
         let ack = dialog.ack(dialog.local_cseq, &via).finish();
         core.send(way, ack.bytes().clone());
-        let peer = fingerprint(&dialog.call_id, &dialog.remote_tag);
-        if self.leg(&dialog.local_tag).is_some_and(|ended| ended.peer == peer) {
-            return;
-        }
-        let Some(via) = core.via(&way) else { return };
+        let Some(addr) = core.advertised(&way.0).filter(|_| !is_copy) else { return };
+        // The same for each copy of the answer: while the first BYE is open there is no other.
+        let branch = message::branch(way.1, peer);
+        let via = message::via_at(addr, way.0.transport, &branch);
         let bye = dialog.request(Method::Bye, &via).finish();
         let reliable = way.0.transport.is_reliable();
-        // Without room for the transaction the branch is left to its own time-out.
-        let _ = core.transactions.request(core.now, way, reliable, &bye);
+        self.byes.extend(core.transactions.request(core.now, way, reliable, &bye));
     }
 
     fn leg(&self, tag: &[u8]) -> Option<&EndedLeg> {
@@ -150,3 +161,6 @@ fn fingerprint(call_id: &[u8], tag: &[u8]) -> u64 {
     }
     hasher.finish()
 }
+
+/// BYEs of that kind at once: whoever makes up answers gets no more out of us.
+const BYES_MAX: usize = 256;

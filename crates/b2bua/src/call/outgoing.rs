@@ -5,6 +5,7 @@ use sip_core::Message;
 
 use super::{Call, reach};
 use crate::core::{Core, InviteId};
+use crate::message;
 
 impl Call {
     /// Takes in an answer to an INVITE of ours.
@@ -31,6 +32,26 @@ impl Call {
         if let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) {
             self.refused(core, leg, index, 408, None);
         }
+    }
+
+    /// Returns whether an answer belongs to the dialog of a leg.
+    pub(crate) fn has_dialog(&self, leg: usize, answer: &Message) -> bool {
+        let dialog = &self.record.legs[leg].dialog;
+        dialog.confirmed
+            && dialog.call_id == answer.call_id()
+            && dialog.remote_tag == answer.to_tag().unwrap_or_default()
+    }
+
+    /// Acknowledges the 2xx of a re-INVITE that the record does not have: what it offered is unknown.
+    pub(crate) fn stray_accepted(&mut self, core: &mut Core, leg: usize, answer: &Message) {
+        let Some(cseq) = answer.cseq().map(|cseq| cseq.number) else { return };
+        let (slot, way) = (self.record.slot, self.way(leg));
+        let party = &mut self.record.legs[leg];
+        party.dialog.refresh(answer);
+        party.resync = true;
+        let via = message::via(party, &core.names.branch(slot));
+        let ack = party.dialog.ack(cseq, &via).finish();
+        core.send(way, ack.bytes().clone());
     }
 
     fn provisional(

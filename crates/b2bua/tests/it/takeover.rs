@@ -261,6 +261,106 @@ fn i4_who_has_lost_a_slot_sends_nothing_more_in_any_state_of_a_call() {
     }
 }
 
+/// The barrier of the INVITE came too late, so the standby never heard of the call.
+#[test]
+fn an_answer_to_an_invite_that_no_record_tells_of_is_acknowledged_and_ended() {
+    let mut world = ready();
+    world.step("alice calls bob");
+    world.standby.retain(|key, _| matches!(key, b2bua::Key::Aor(_)));
+    world.take_over();
+    world.step("bob answers 200 with sdp");
+    assert_eq!(world.phone("bob").acks, [1], "{:?}", world.log);
+    let bye = asked(&world, "bob");
+    assert_eq!((bye.method(), bye.cseq()), ("BYE", 2));
+    assert!(bye.start().starts_with("BYE sip:bob@192.0.2.2:5060 "), "{}", bye.start());
+    // Its copy, as the ACK may be lost, changes nothing but for another ACK.
+    let ok = world.phone("bob").last.clone().unwrap();
+    let from = world.phone("bob").addr;
+    world.send(from, &ok);
+    assert_eq!(world.phone("bob").acks, [1, 1]);
+    assert_eq!(asked(&world, "bob"), bye);
+    world.step("bob answers 200");
+    world.advance(Duration::from_secs(120));
+    let byes = world.phone("bob").inbox.iter().filter(|m| m.method() == "BYE").count();
+    assert_eq!((byes, world.b2b.figures().calls), (1, 0));
+}
+
+#[test]
+fn an_answer_that_no_record_tells_of_goes_back_over_the_proxies_that_recorded_themselves() {
+    let mut world = ready();
+    world.steps(&["phone callees 192.0.2.71:5060", "alice calls bob"]);
+    world.standby.retain(|key, _| matches!(key, b2bua::Key::Aor(_)));
+    world.take_over();
+    let recorded: String =
+        ROUTES[1].split(' ').rev().map(|route| format!("Record-Route: {route}\r\n")).collect();
+    let ok = world.phone_mut("bob").answer(200, true, &recorded);
+    let from = world.phone("callees").addr;
+    world.send(from, &ok);
+
+    let [ack, bye] = &world.phone("callees").inbox[..] else { panic!("{:?}", world.log) };
+    assert_eq!((ack.method(), bye.method()), ("ACK", "BYE"));
+    assert_eq!([routes(ack), routes(bye)], [ROUTES[1], ROUTES[1]]);
+}
+
+#[test]
+fn an_answer_to_a_re_invite_that_no_record_tells_of_is_acknowledged_and_the_leg_told_anew() {
+    let mut world = talking();
+    let before = world.standby.clone();
+    world.step("alice holds");
+    world.standby = before;
+    world.take_over();
+    let cseq = asked(&world, "bob").cseq();
+    world.step("bob answers 200 with sdp");
+
+    assert_eq!(world.phone("bob").acks.last(), Some(&cseq));
+    let again = asked(&world, "bob");
+    assert_eq!(again.method(), "INVITE");
+    assert!(cseq < again.cseq());
+    world.step("bob answers 200 with sdp");
+    world.advance(Duration::from_secs(60));
+    assert!(world.details.is_empty() && world.b2b.figures().calls == 1);
+    let record = world.b2b.records().next().unwrap();
+    assert!(record.legs.iter().all(failover::record::Leg::is_free), "{record:?}");
+}
+
+#[test]
+fn an_answer_with_another_branch_or_tag_than_ours_gets_nothing() {
+    let mut world = ready();
+    world.step("alice calls bob");
+    world.standby.retain(|key, _| matches!(key, b2bua::Key::Aor(_)));
+    world.take_over();
+    let asked = asked(&world, "bob");
+    let ok = world.phone_mut("bob").answer(200, true, "");
+    let (tag, from) = (asked.tag("From").to_owned(), world.phone("bob").addr);
+    let slot = if tag.starts_with("00") { "01" } else { "00" };
+    world.log.clear();
+    for forged in [
+        ok.replacen(&format!("tag={tag}"), "tag=theirs", 1),
+        ok.replacen(&format!("tag={tag}"), &format!("tag={slot}{}", &tag[2..]), 1),
+        ok.replacen("z9hG4bK", "z9hG4bKx", 1),
+    ] {
+        assert_ne!(forged, ok);
+        world.send(from, &forged);
+    }
+    assert!(world.log.is_empty(), "{:?}", world.log);
+}
+
+#[test]
+fn made_up_answers_get_no_more_than_a_bounded_number_of_byes() {
+    let mut world = ready();
+    world.step("alice calls bob");
+    world.standby.retain(|key, _| matches!(key, b2bua::Key::Aor(_)));
+    world.take_over();
+    let ok = world.phone_mut("bob").answer(200, true, "");
+    let (to, from) = (Text(ok.clone()).tag("To").to_owned(), world.phone("bob").addr);
+    world.log.clear();
+    for number in 0..1000 {
+        world.send(from, &ok.replacen(&to, &format!("{to}-{number}"), 1));
+    }
+    let count = |method: &str| world.log.iter().filter(|line| line.ends_with(method)).count();
+    assert_eq!((count("ACK"), count("BYE")), (256, 256));
+}
+
 fn ready() -> World {
     let mut world = World::new(script::config());
     world.observer.lenient = true;
