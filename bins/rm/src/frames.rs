@@ -11,7 +11,7 @@ use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
 use failover::record::{Value, ValueRef};
 use failover::replica::{Ack, Batch};
 use failover::voter::{Bid, Vote};
-use failover::{Admission, SlotMap, Transport};
+use failover::{Admission, Detail, SlotMap, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -65,16 +65,22 @@ impl Frame for Verdict {
 }
 
 /// The kinds of values that this version can read.
-pub(crate) const VALUE_KINDS: [u16; 2] = [VALUE, ADMITTED];
+pub(crate) const VALUE_KINDS: [u16; 3] = [VALUE, ADMITTED, DETAILED];
 
 /// Writes a value as standbys and stores keep it: its kind, then itself. A call of which it is known
 /// how it was let in has a kind of its own: that, then the call as the other kind has it. So releases
-/// before it read every other call, and those that the tenants of no cluster make.
+/// before it read every other call, and those that the tenants of no cluster make. So has one that ended
+/// and is not written down.
 pub fn value_bytes(value: ValueRef<'_>) -> Bytes {
-    match value.admission() {
-        None => driver::codec::encode_after(&VALUE.to_be_bytes(), &value),
-        Some(admission) => {
+    let admission = value.admission();
+    match (value.detail(), admission) {
+        (None, None) => driver::codec::encode_after(&VALUE.to_be_bytes(), &value),
+        (None, Some(admission)) => {
             driver::codec::encode_after(&ADMITTED.to_be_bytes(), &(admission, value))
+        }
+        (Some(detail), _) => {
+            let admission = admission.cloned().unwrap_or_default();
+            driver::codec::encode_after(&DETAILED.to_be_bytes(), &(admission, detail, value))
         }
     }
 }
@@ -88,12 +94,18 @@ pub fn value(bytes: &[u8]) -> Option<Value> {
             let (admission, value): (Admission, Value) = driver::codec::decode(rest).ok()?;
             Some(value.with_admission(admission))
         }
+        DETAILED => {
+            let (admission, detail, value): (Admission, Detail, Value) =
+                driver::codec::decode(rest).ok()?;
+            Some(value.with_admission(admission).with_detail(detail))
+        }
         _ => None,
     }
 }
 
 const VALUE: u16 = 0x0210;
 const ADMITTED: u16 = 0x0211;
+const DETAILED: u16 = 0x0212;
 
 /// Returns the output that sends `frame` to `peer`.
 pub(crate) fn send<F: Frame>(peer: NodeId, class: driver::Class, frame: &F) -> driver::Output {

@@ -109,6 +109,7 @@ impl B2b {
             Input::NotPlaced { call, why: _ } => self.with_call(call, Call::not_placed),
             Input::Media { gateway, boot, event } => self.handle_media(gateway, boot, event),
             Input::GatewayDead { gateway, boot } => self.handle_death(gateway, boot),
+            Input::Written { call } => self.written(call),
             Input::Drain => self.core.draining = true,
         }
         self.pump();
@@ -125,9 +126,9 @@ impl B2b {
             let Some(call) = self.core.due() else { break };
             self.with_call(call, |call, core| call.handle_timeout(core));
         }
-        while let Some(stone) = self.graves.due(self.core.unix) {
-            self.graves.remove(stone.call);
-            self.core.changes.note(stone.slot, Key::Call(stone.call), false);
+        while let Some((slot, call)) = self.graves.due(self.core.unix) {
+            self.graves.remove(call);
+            self.core.changes.note(slot, Key::Call(call), false);
         }
         for call in self.core.shortage.round(now) {
             self.with_call(call, |call, core| call.ask_for_ports(core));

@@ -1,5 +1,6 @@
 //! One call of two legs.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,13 +10,12 @@ use failover::record::{
     ServerState, Target,
 };
 use failover::replica::Key;
-use failover::{CallId, Epoch, NodeId, Place, Tombstone, UnixMs};
+use failover::{CallId, Cause, Epoch, NodeId, Place, Tombstone, UnixMs};
 use sip_core::transactions::{ClientKey, ServerKey};
 
 use crate::changes::fingerprint;
 use crate::core::{ClientUse, Core, InviteId, LegId, Way};
 use crate::graves::tombstone;
-use crate::io::Cause;
 use crate::message;
 use media::Told;
 
@@ -49,6 +49,8 @@ pub(crate) struct Call {
     left: Option<NodeId>,
     /// How often ports could not be opened.
     open_failures: u8,
+    /// CSeqs that the owner before may have used although the record does not say so, by leg.
+    unstored: [Range<u32>; 2],
     /// The standby was leased by another process, and may be given to a third one.
     foreign: bool,
     /// Where the call goes if there are no ports for it, until it has some.
@@ -94,6 +96,7 @@ impl Call {
             placing: false,
             left: None,
             open_failures: 0,
+            unstored: [0..0, 0..0],
             foreign: false,
             otherwise: None,
             fingerprint: 0,

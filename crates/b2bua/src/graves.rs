@@ -5,7 +5,7 @@ use std::hash::Hasher;
 
 use bytes::Bytes;
 use failover::record::CallRecord;
-use failover::{CallId, EndedLeg, Tombstone, UnixMs};
+use failover::{CallId, EndedLeg, Slot, Tombstone, UnixMs};
 use sip_core::dialog::Dialog;
 use sip_core::transactions::{ClientKey, ServerKey};
 use sip_core::{Message, Method};
@@ -48,9 +48,15 @@ impl Graves {
     }
 
     /// Returns a tombstone that has stood long enough.
-    pub(crate) fn due(&self, now: UnixMs) -> Option<Tombstone> {
+    pub(crate) fn due(&self, now: UnixMs) -> Option<(Slot, CallId)> {
         let &(until, call) = self.until.first()?;
-        if until <= now { self.calls.get(&call).copied() } else { None }
+        if until <= now { self.calls.get(&call).map(|stone| (stone.slot, call)) } else { None }
+    }
+
+    /// The detail of a call is written down. Returns its slot if that is news.
+    pub(crate) fn written(&mut self, call: CallId) -> Option<Slot> {
+        let stone = self.calls.get_mut(&call)?;
+        stone.detail.take().map(|_| stone.slot)
     }
 
     /// Returns when the next tombstone is to go.
@@ -126,7 +132,8 @@ pub(crate) fn tombstone(record: &CallRecord, until: UnixMs) -> Tombstone {
             peer: fingerprint(&dialog.call_id, &dialog.remote_tag),
         }
     };
-    Tombstone { call: record.call, slot: record.slot, until, legs: [leg(0), leg(1)] }
+    let (call, slot, detail) = (record.call, record.slot, record.detail.clone());
+    Tombstone { call, slot, until, legs: [leg(0), leg(1)], detail }
 }
 
 /// Returns the dialog of an INVITE of ours before its answer, as the answer repeats it.

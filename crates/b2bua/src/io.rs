@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use failover::replica::Key;
-use failover::{Boot, CallId, Charge, Epoch, Latched, NodeId, Place, Slot, Transport, UnixMs};
+use failover::{Boot, CallId, Detail, Epoch, Latched, NodeId, Place, Slot, Transport};
 
 use crate::Route;
 use crate::admission::{Ask, Elsewhere, Refused};
@@ -95,6 +95,11 @@ pub enum Input {
     Lost {
         /// The slots.
         slots: Vec<Slot>,
+    },
+    /// The detail of a call is written down, and nobody need do it again.
+    Written {
+        /// The call.
+        call: CallId,
     },
     /// No new calls from now on; [`crate::B2b::is_drained`] tells when the old ones have ended.
     Drain,
@@ -204,7 +209,8 @@ pub enum Output {
     },
     /// The ports are no longer needed.
     Freed(Place),
-    /// A call ended; said once per call.
+    /// A call ended: write this down, and say so with [`Input::Written`]. The next owner of the slot
+    /// says it again unless its record has that.
     Detail(Box<Detail>),
     /// Something an operator may want to read.
     Event(Event),
@@ -266,52 +272,6 @@ pub struct MediaLeg {
     pub nat: bool,
     /// What an earlier gateway had locked.
     pub latched: Option<Latched>,
-}
-
-/// A call that ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Detail {
-    /// The slot it lived in.
-    pub slot: Slot,
-    /// The call.
-    pub call: CallId,
-    /// Call-ID of the caller's dialog.
-    pub call_id: Bytes,
-    /// The caller's address, as in its From.
-    pub from: Bytes,
-    /// The address called, as in the first Request-URI.
-    pub to: Bytes,
-    /// When the INVITE came.
-    pub started_at: UnixMs,
-    /// When the callee answered.
-    pub answered_at: Option<UnixMs>,
-    /// When the first message that ended it came or went.
-    pub ended_at: UnixMs,
-    /// What ended it.
-    pub cause: Cause,
-    /// How often its media moved to another gateway.
-    pub moves: u16,
-    /// What it counted against.
-    pub charge: Option<Charge>,
-}
-
-/// What ended a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The caller hung up, before or after the answer.
-    Caller,
-    /// The callee hung up.
-    Callee,
-    /// The call was refused with this status.
-    Refused(u16),
-    /// Nobody answered in time.
-    NoAnswer,
-    /// It lasted as long as a call may.
-    TooLong,
-    /// A leg sent no RTP although it should.
-    MediaTimeout,
-    /// A leg's phone was gone: it knew the dialog no more or answered nothing.
-    LegLost,
 }
 
 /// Something an operator may want to read.

@@ -23,8 +23,8 @@ pub use config::{Config, Route};
 pub use core::Counters;
 pub use failover::record::{Value, ValueRef};
 pub use failover::replica::Key;
-pub use failover::{Charge, Epoch, Flow, Latched, Place, Slot, Transport};
+pub use failover::{Cause, Charge, Detail, Epoch, Flow, Latched, Place, Slot, Transport};
 pub use io::{
-    Cause, Detail, Event, Input, Listener, MediaCall, MediaCommand, MediaEvent, MediaLeg,
-    NotPlaced, Output, Wanted,
+    Event, Input, Listener, MediaCall, MediaCommand, MediaEvent, MediaLeg, NotPlaced, Output,
+    Wanted,
 };

@@ -38,8 +38,14 @@ impl Admission {
 
     /// Returns about how many bytes it takes when it is written, never fewer.
     pub(crate) fn len_bound(&self) -> usize {
-        let charge = self.charge.as_ref();
-        let charge = charge.map_or(0, |charge| 16 + charge.profile.len() + charge.tenant.len());
+        let charge = self.charge.as_ref().map_or(0, Charge::len_bound);
         8 + charge + self.shared.len()
+    }
+}
+
+impl Charge {
+    /// Returns about how many bytes it takes when it is written, never fewer.
+    pub(crate) fn len_bound(&self) -> usize {
+        16 + self.profile.len() + self.tenant.len()
     }
 }

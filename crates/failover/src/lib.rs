@@ -4,6 +4,7 @@
 mod admission;
 mod binding;
 pub mod controller;
+mod detail;
 pub mod detector;
 mod flow;
 mod identity;
@@ -21,6 +22,7 @@ pub mod voter;
 
 pub use admission::{Admission, Charge};
 pub use binding::{Aor, Binding};
+pub use detail::{Cause, Detail};
 pub use flow::{Flow, Transport};
 pub use identity::{Boot, CallId, Clock, NodeId, UnixMs};
 pub use place::{Latched, Place};

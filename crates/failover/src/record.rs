@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use sip_core::dialog::Dialog;
 
 use crate::moves::Move;
-use crate::{Admission, Binding, CallId, Epoch, Flow, Latched, Place, Slot, Tombstone, UnixMs};
+use crate::{
+    Admission, Binding, CallId, Detail, Epoch, Flow, Latched, Place, Slot, Tombstone, UnixMs,
+};
 
 /// One call of two legs. The call machine holds this value and nothing that does not follow from it.
 ///
@@ -48,6 +50,10 @@ pub struct CallRecord {
     /// record keeps [`Value::admission`] beside it.
     #[serde(skip)]
     pub admission: Admission,
+    /// What is to be written down of the call that ended; `None` before, and once that was done. Left
+    /// out of the serialized form too: see [`Value::detail`].
+    #[serde(skip)]
+    pub detail: Option<Box<Detail>>,
 }
 
 /// How far a call has come.
@@ -314,6 +320,17 @@ impl Value {
 
     /// Puts back what was kept beside the serialized form.
     #[must_use]
+    pub fn with_detail(mut self, detail: Detail) -> Self {
+        match &mut self {
+            Self::Call(record) => record.detail = Some(Box::new(detail)),
+            Self::Ended(stone) => stone.detail = Some(Box::new(detail)),
+            Self::Bindings(_) => {}
+        }
+        self
+    }
+
+    /// Puts back what was kept beside the serialized form.
+    #[must_use]
     pub fn with_admission(mut self, admission: Admission) -> Self {
         if let Self::Call(record) = &mut self {
             record.admission = admission;
@@ -342,6 +359,15 @@ impl<'a> ValueRef<'a> {
             Self::Ended(_) | Self::Bindings(_) => None,
         }
     }
+
+    /// Returns what is still to be written down of a call that ended: the serialized form has it not.
+    pub fn detail(self) -> Option<&'a Detail> {
+        match self {
+            Self::Call(record) => record.detail.as_deref(),
+            Self::Ended(stone) => stone.detail.as_deref(),
+            Self::Bindings(_) => None,
+        }
+    }
 }
 
 /// A longer record is kept nowhere else: its call is served, and lost with its process.
@@ -352,7 +378,8 @@ impl CallRecord {
     pub fn len_bound(&self) -> usize {
         let targets: usize = self.targets.iter().map(Target::len_bound).sum();
         let legs: usize = self.legs.iter().map(Leg::len_bound).sum();
-        256 + self.called.len() + targets + legs + self.admission.len_bound()
+        let detail = self.detail.as_ref().map_or(0, |detail| detail.len_bound());
+        256 + self.called.len() + targets + legs + self.admission.len_bound() + detail
     }
 
     /// Returns whether the call has ended.

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CallId, Slot, UnixMs};
+use crate::{CallId, Detail, Slot, UnixMs};
 
 /// Answers the late messages of a call whose dialogs are over on both sides.
 ///
-/// It holds numbers only, so that many calls that end cost little. Nothing is ever sent because of a
-/// tombstone but answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// It holds numbers only once the call's detail is written down, so that many calls that end cost
+/// little. Nothing is ever sent because of a tombstone but answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     /// The call that ended.
     pub call: CallId,
@@ -18,6 +18,10 @@ pub struct Tombstone {
     pub until: UnixMs,
     /// The caller's dialog, then the callee's.
     pub legs: [EndedLeg; 2],
+    /// What is still to be written down of the call. Left out of the serialized form: see
+    /// [`Value::detail`](crate::record::Value::detail).
+    #[serde(skip)]
+    pub detail: Option<Box<Detail>>,
 }
 
 /// A dialog that is over.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use b2bua::frame::{SipIn, SipOut};
 use bytes::Bytes;
 use failover::controller::{Ask, Gateways, Here, Introduce, Published, Verdict};
-use failover::detector::{Cause, Dead};
+use failover::detector::{self, Dead};
 use failover::moves::Move;
 use failover::record::{
     Base, ClientInvite, ClientState, Direction, Leg, LegState, Phase, Purpose, SdpIdentity,
@@ -15,8 +15,8 @@ use failover::replica::{Ack, Batch, Item, Key, Refusal, Refused, StreamId, Sum};
 use failover::slots::Reign;
 use failover::voter::{Answer, Bid, Gone, Vote};
 use failover::{
-    Admission, Binding, Boot, CallId, CallRecord, Charge, EndedLeg, Epoch, Flow, Latched, NodeId,
-    Place, Slot, SlotMap, SlotSet, Tombstone, Transport, UnixMs,
+    Admission, Binding, Boot, CallId, CallRecord, Cause, Charge, Detail, EndedLeg, Epoch, Flow,
+    Latched, NodeId, Place, Slot, SlotMap, SlotSet, Tombstone, Transport, UnixMs,
 };
 use rm::frames::{Frame, GateHello};
 use sip_core::dialog::Dialog;
@@ -108,6 +108,7 @@ fn what_is_kept_of_a_slot_has_its_golden_bytes() {
         slot: Slot(0x5e),
         until: UnixMs(BOOT + 64_000),
         legs: [leg(0x0123_4567_89ab_cdef, 7), leg(0xfedc_ba98_7654_3210, 8)],
+        detail: None,
     });
     driver::golden::check(&kept("ended"), &ended);
     let flow = Flow {
@@ -160,6 +161,34 @@ fn what_is_kept_of_a_call_that_counts_has_its_golden_bytes() {
     assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x11][..], Some(counted)));
     let bytes = rm::frames::value_bytes(plain.as_ref());
     assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x10][..], Some(plain)));
+}
+
+/// The kind 0x0212: how a call was let in, what is to be written down of it, and the rest as 0x0210 has it.
+#[test]
+fn what_is_kept_of_a_call_that_is_not_written_down_has_its_golden_bytes() {
+    let leg = |local_tag, peer| EndedLeg { local_tag, peer };
+    let (call, slot) = (CallId(0x1122_3344_5566_7788), Slot(0x5e));
+    let legs = [leg(0x0123_4567_89ab_cdef, 7), leg(0xfedc_ba98_7654_3210, 8)];
+    let until = UnixMs(BOOT + 64_000);
+    let plain = Value::Ended(Tombstone { call, slot, until, legs, detail: None });
+    let detail = Detail {
+        slot,
+        call,
+        call_id: Bytes::from_static(b"a84b4c76e66710"),
+        from: Bytes::from_static(b"<sip:1000@example.org>"),
+        to: Bytes::from_static(b"sip:1001@example.org"),
+        started_at: UnixMs(BOOT),
+        answered_at: Some(UnixMs(BOOT + 2000)),
+        ended_at: UnixMs(BOOT + 9000),
+        cause: Cause::Refused(486),
+        moves: 1,
+        charge: None,
+    };
+    driver::golden::check(&file(0x0212), &(Admission::default(), detail.clone(), plain.clone()));
+
+    let ended = plain.with_detail(detail);
+    let bytes = rm::frames::value_bytes(&ended);
+    assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x12][..], Some(ended)));
 }
 
 /// A talking call: the callee's hold waits for its answer, and the caller is told of a move.
@@ -222,6 +251,7 @@ fn call(flow: Flow) -> CallRecord {
         standby: Some(place(32, 20_100)),
         moves: 1,
         admission: Admission::default(),
+        detail: None,
     }
 }
 
@@ -301,7 +331,7 @@ fn what_b2b_and_controller_say_has_its_golden_bytes() {
         legs: 200,
         legs_max: 11_328,
     }]));
-    let dead = Dead { gateway, boot: Boot(BOOT), cause: Cause::Refused };
+    let dead = Dead { gateway, boot: Boot(BOOT), cause: detector::Cause::Refused };
     check(&Verdict { dead, stamp_ms: 70_250 });
 }
 

@@ -85,8 +85,17 @@ impl B2b {
 
     fn restore_tombstone(&mut self, stone: Tombstone) {
         if !self.is_here(stone.call) && self.core.owns(stone.slot) {
+            self.core.outputs.extend(stone.detail.clone().map(Output::Detail));
             self.graves.insert(stone);
         }
+    }
+
+    /// Takes in that the detail of a call is written down.
+    pub(super) fn written(&mut self, call: CallId) {
+        if let Some(slot) = self.graves.written(call) {
+            self.core.changes.note(slot, Key::Call(call), false);
+        }
+        self.with_call(call, |call, _| call.record.detail = None);
     }
 
     fn is_here(&self, call: CallId) -> bool {

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use failover::Flow;
 use failover::moves::PENDING_PATIENCE;
 use failover::record::{Base, ClientState, LegState, Phase, Purpose, ServerState};
+use failover::{Cause, Flow};
 use sip_core::Message;
 use sip_core::transactions::ServerKey;
 
 use super::{Call, reach, setup};
 use crate::core::{Core, InviteId, Way};
-use crate::io::Cause;
 use crate::{message, sdp};
 
 impl Call {

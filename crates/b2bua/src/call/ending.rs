@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use failover::pacing::Outcome;
 use failover::record::{ClientState, LegState, Phase, Purpose, ServerState};
+use failover::{Cause, Detail};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Method};
 
 use super::Call;
 use crate::core::{ClientUse, Core, LegId};
-use crate::io::{Cause, Detail, Output};
+use crate::io::Output;
 use crate::message;
 
 impl Call {
@@ -48,7 +49,9 @@ impl Call {
             core.outputs.push_back(Output::Freed(place));
         }
         self.release(core);
-        core.outputs.push_back(Output::Detail(Box::new(self.detail(core, cause))));
+        let detail = Box::new(self.detail(core, cause));
+        self.record.detail = Some(detail.clone());
+        core.outputs.push_back(Output::Detail(detail));
     }
 
     /// Lets the call count no more.

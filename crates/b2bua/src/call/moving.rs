@@ -6,12 +6,12 @@ use bytes::Bytes;
 use failover::moves::{Answer, Offer, PENDING_PATIENCE, Verdict};
 use failover::pacing::{LegId, Outcome, Peer, Urgency};
 use failover::record::{ClientState, Direction, LegState, Phase, Purpose};
-use failover::{Boot, Latched, NodeId};
+use failover::{Boot, Cause, Latched, NodeId};
 use sip_core::Message;
 
 use super::Call;
 use crate::core::Core;
-use crate::io::{Cause, Event};
+use crate::io::Event;
 use crate::{message, sdp};
 
 impl Call {

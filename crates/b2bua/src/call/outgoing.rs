@@ -42,13 +42,14 @@ impl Call {
             && dialog.remote_tag == answer.to_tag().unwrap_or_default()
     }
 
-    /// Acknowledges the 2xx of a re-INVITE that the record does not have: what it offered is unknown.
+    /// Acknowledges the 2xx of a re-INVITE that the record does not have. If the owner before may have
+    /// sent it, nobody knows what it offered; else it is a copy that took very long.
     pub(crate) fn stray_accepted(&mut self, core: &mut Core, leg: usize, answer: &Message) {
         let Some(cseq) = answer.cseq().map(|cseq| cseq.number) else { return };
         let (slot, way) = (self.record.slot, self.way(leg));
         let party = &mut self.record.legs[leg];
         party.dialog.refresh(answer);
-        party.resync = true;
+        party.resync |= self.unstored[leg].contains(&cseq);
         let via = message::via(party, &core.names.branch(slot));
         let ack = party.dialog.ack(cseq, &via).finish();
         core.send(way, ack.bytes().clone());

@@ -1,11 +1,11 @@
 //! Ports for the media of the call.
 
 use failover::record::Phase;
-use failover::{Admission, Place};
+use failover::{Admission, Cause, Place};
 
 use super::{Call, Otherwise};
 use crate::core::Core;
-use crate::io::{Cause, Output, Wanted};
+use crate::io::{Output, Wanted};
 
 impl Call {
     /// Asks for what the call lacks: ports for both legs, or a standby's.

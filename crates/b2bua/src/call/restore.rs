@@ -12,19 +12,22 @@ use sip_core::{Elements, Message, Name};
 
 use super::{Call, OpenInvite, Side};
 use crate::core::{ClientUse, Core, InviteId};
+use crate::io::Output;
 use crate::message;
 
 impl Call {
     /// Goes on with a call from its record.
     pub(crate) fn restored(core: &mut Core, mut record: CallRecord) -> Self {
-        for leg in &mut record.legs {
-            // Not every number used is stored: above the ceiling none was.
-            leg.dialog.local_cseq = leg.dialog.local_cseq.max(leg.cseq_ceiling);
-        }
+        // Not every number used is stored: above the ceiling none was.
+        let unstored = record.legs.each_mut().map(|leg| {
+            let cseq = &mut leg.dialog.local_cseq;
+            let stored = std::mem::replace(cseq, leg.cseq_ceiling.max(*cseq));
+            stored.saturating_add(1)..cseq.saturating_add(1)
+        });
         // The blocks of ports of a process that is gone are given to others.
         let epoch = core.epoch(record.slot);
         let foreign = record.epoch != epoch && record.standby.is_some();
-        let mut call = Self::with_record(record);
+        let mut call = Self { unstored, ..Self::with_record(record) };
         call.enter(epoch);
         call.foreign = foreign && !call.record.is_ended();
         for leg in 0..2 {
@@ -35,6 +38,8 @@ impl Call {
         if call.record.is_ended() {
             // The old owner may not have come to it.
             call.release(core);
+            // Who wrote the record may have died before it wrote that down.
+            core.outputs.extend(call.record.detail.clone().map(Output::Detail));
             call.repeat_byes(core);
             return call;
         }

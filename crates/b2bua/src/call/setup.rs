@@ -8,14 +8,14 @@ use failover::record::{
     Base, CallRecord, Direction, Leg, LegState, Phase, Purpose, SdpIdentity, SentSdp, ServerInvite,
     ServerState, Target,
 };
-use failover::{Admission, CallId, Flow, Slot};
+use failover::{Admission, CallId, Cause, Flow, Slot};
 use sip_core::dialog::Dialog;
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name};
 
 use super::{Call, reach};
 use crate::core::{Core, Way};
-use crate::io::{Cause, Event};
+use crate::io::Event;
 use crate::{message, sdp};
 
 impl Call {
@@ -59,6 +59,7 @@ impl Call {
             standby: None,
             moves: 0,
             admission,
+            detail: None,
         });
         new.add_server_key(core, 0, cseq, key);
         for leg in 0..2 {

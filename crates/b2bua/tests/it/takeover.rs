@@ -184,6 +184,30 @@ fn t36_a_call_that_ended_does_not_return_and_its_byes_are_answered() {
     assert_eq!(world.details.len(), 1, "I6: one detail record");
 }
 
+/// I6.
+#[test]
+fn what_the_old_owner_did_not_write_down_the_next_one_does() {
+    for bye_is_answered in [false, true] {
+        let mut world = talking();
+        world.writes_details = false;
+        world.step("alice says BYE");
+        if bye_is_answered {
+            world.step("bob answers 200");
+            assert_eq!(world.b2b.figures().tombstones, 1);
+        }
+        world.advance(Duration::from_millis(60));
+        world.take_over();
+        assert_eq!(world.repeated_details, 1);
+        world.writes_details = true;
+        world.take_over();
+        assert_eq!(world.repeated_details, 2);
+        world.advance(Duration::from_millis(60));
+        world.take_over();
+        world.advance(Duration::from_secs(120));
+        assert_eq!((world.details.len(), world.repeated_details), (1, 2), "it was written");
+    }
+}
+
 #[test]
 fn t38_a_second_death_in_recovery_leaves_one_owner_and_the_call_talks() {
     let mut world = talking();

@@ -41,6 +41,10 @@ pub(crate) struct World {
     /// What happened, line by line.
     pub(crate) log: Vec<String>,
     pub(crate) details: Vec<Detail>,
+    /// Those that came again, equal in every field.
+    pub(crate) repeated_details: usize,
+    /// Whether details are written down, or the b2b dies before.
+    pub(crate) writes_details: bool,
     pub(crate) events: Vec<Event>,
     /// Messages on their way to phones, when they are not delivered at once.
     pub(crate) rebuilds: bool,
@@ -98,6 +102,8 @@ impl World {
             gateways: BTreeMap::new(),
             log: Vec::new(),
             details: Vec::new(),
+            repeated_details: 0,
+            writes_details: true,
             events: Vec::new(),
             rebuilds: false,
             record_len_max: 0,
@@ -175,8 +181,12 @@ impl World {
             self.b2b.handle_input(self.now, Input::GatewayDead { gateway, boot });
         }
         for (slot, key, bytes) in records {
-            let (admission, value): (Admission, Value) = testkit::codec::decode(&bytes).unwrap();
-            let value = value.with_admission(admission);
+            let (admission, detail, value): (Admission, Option<Detail>, Value) =
+                testkit::codec::decode(&bytes).unwrap();
+            let mut value = value.with_admission(admission);
+            if let Some(detail) = detail {
+                value = value.with_detail(detail);
+            }
             self.b2b.restore(self.now, slot, &key, Some(value));
             self.drain();
         }
@@ -219,7 +229,7 @@ impl World {
     fn encoded(&mut self, key: &Key) -> Option<Bytes> {
         let value = self.b2b.stored(key)?;
         let admission = value.admission().cloned().unwrap_or_default();
-        let bytes = testkit::codec::encode(&(admission, value));
+        let bytes = testkit::codec::encode(&(admission, value.detail(), value));
         if let ValueRef::Call(record) = value {
             let bound = record.len_bound();
             assert!(bytes.len() <= bound && bound <= 2 * bytes.len() + 2000, "{bound}");
@@ -373,6 +383,16 @@ impl World {
                     }
                 }
                 Output::Detail(detail) => {
+                    if self.writes_details {
+                        self.b2b.handle_input(self.now, Input::Written { call: detail.call });
+                    }
+                    let known = self.details.iter().find(|known| known.call == detail.call);
+                    if let Some(known) = known.filter(|_| 1 < self.epoch) {
+                        // The next owner may not have heard that it was written.
+                        assert_eq!(*known, *detail);
+                        self.repeated_details += 1;
+                        continue;
+                    }
                     self.log.push(format!("  detail {:?} moves={}", detail.cause, detail.moves));
                     self.observer.ended(&detail);
                     self.details.push(*detail);
