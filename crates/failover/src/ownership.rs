@@ -1,8 +1,8 @@
 //! The side of a b2b: which slots it owns, and whether it may act for them.
 //!
-//! The voters of a segment are its gates and the configured witness. With `n` voters, a b2b takes
-//! slots with the promises of `m = n / 2 + 1` of them, while no gate that it reaches refuses; and an
-//! owner acts only while its pulses of the last [`LEASE`] were answered by `n - m + 1`: whichever
+//! The voters of a segment are its gates and the configured witness. A b2b takes slots with the
+//! promises of a [`majority`] of them, while no gate that it reaches refuses; and an owner acts only
+//! while its pulses of the last [`LEASE`] were answered by [`answers_needed`] of them: whichever
 //! majority promises its slots to another, one of those answers will be missing. Nobody bids before a
 //! trial has shown that the bid would win.
 //!
@@ -23,7 +23,7 @@ use crate::slots::{Reign, SLOTS, SlotSet};
 use crate::{Boot, Clock, Epoch, NodeId, Slot, SlotMap};
 use bidding::Round;
 pub use io::{Input, Output};
-pub use lease::{LEASE, lease_until};
+pub use lease::{LEASE, answers_needed, lease_until, majority};
 use peer::Peer;
 
 /// What an operator decides about a segment, and which of its b2bs this is. It must be the same at

@@ -11,17 +11,30 @@ impl Ownership {
 
     /// Returns how many voters must promise.
     pub(super) fn promises_needed(&self) -> usize {
-        self.voters() / 2 + 1
+        majority(self.voters())
     }
 
-    /// Any majority that promises to another meets so many.
     fn acks_needed(&self) -> usize {
-        self.voters() + 1 - self.promises_needed()
+        answers_needed(self.voters())
     }
 
     fn voters(&self) -> usize {
         self.peers.keys().filter(|id| self.votes(**id)).count()
     }
+}
+
+/// Returns how many of `voters` must promise slots to a b2b before it owns them.
+pub fn majority(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
+/// Returns how many of `voters` must answer an owner before it may act: whichever majority promises its
+/// slots to another, one of these answers is missing then. A voter that restarts may have forgotten such
+/// a promise; by the time it takes frames again, the old owner has been without a lease for so long that
+/// the others let it lapse. Of two voters one suffices and there are no others: two gates alone are not
+/// safe from that, and get a witness.
+pub fn answers_needed(voters: usize) -> usize {
+    voters + 1 - majority(voters)
 }
 
 /// Returns when the lease of an owner ends that needs the answers of `needed` voters: [`LEASE`] after

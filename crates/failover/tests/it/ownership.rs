@@ -1,5 +1,5 @@
-//! All interleavings of one slot with two b2bs, two gates and a witness, at the promises and the lease
-//! of the product.
+//! All interleavings of one slot with two b2bs and two to four voters, at the promises and the lease of
+//! the product: one to three gates, with and without a witness.
 //!
 //! Any pulse, answer, bid, vote or map may be lost: cuts of any kind, and pauses, are runs of losses.
 //! Time goes in steps of 150 ms, a whole lease; the state holds ages only, so it is finite without a last moment.
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use failover::ownership::lease_until;
+use failover::ownership::{answers_needed, lease_until, majority};
 use failover::pulse::{Pulse, Standing};
 use failover::voter::{Bid, Gone, Promise, SILENCE};
 use failover::{Boot, Epoch, NodeId, SlotSet};
@@ -16,39 +16,80 @@ use stateright::{Checker, Model, Property};
 #[test]
 fn phones_never_hear_two_b2bs_for_one_slot() {
     for (bids_max, restarts_max) in [(2, 0), (1, 1)] {
-        let checker = Segment::new(bids_max, restarts_max, None).checker().spawn_bfs().join();
-        println!(
-            "{bids_max} bids, {restarts_max} restarts: {} states",
-            checker.unique_state_count()
-        );
-        checker.assert_properties();
+        assert_one(Segment::new(THREE, bids_max, restarts_max, None));
     }
+}
+
+/// Who restarts has forgotten what it promised, and takes frames of no slot for 300 ms.
+#[test]
+fn a_forgetful_voter_of_two_or_four_lets_no_second_b2b_be_heard() {
+    assert_one(Segment::new(ONE_GATE, 2, 1, None));
+    assert_one(Segment::new(FOUR, 1, 1, None));
+}
+
+/// Why two b2bs with two gates need a witness.
+#[test]
+fn two_gates_alone_would_let_two_b2bs_be_heard_when_one_of_them_forgets() {
+    let checker = Segment::new(TWO, 1, 1, None).checker().spawn_bfs().join();
+    assert!(checker.discovery(ONE).is_some());
+    assert_one(Segment::new(TWO, 2, 0, None));
 }
 
 #[test]
 fn two_b2bs_would_be_heard_if_owners_did_not_look_at_their_lease() {
-    assert_caught(1, Mutant::NoLease);
+    assert_caught(THREE, 1, 0, Mutant::NoLease);
 }
 
 #[test]
 fn two_b2bs_would_be_heard_if_gates_promised_nothing() {
-    assert_caught(2, Mutant::NoPromise);
+    assert_caught(THREE, 2, 0, Mutant::NoPromise);
 }
 
 #[test]
 fn two_b2bs_would_be_heard_if_a_standby_acted_early() {
-    assert_caught(1, Mutant::Early);
+    assert_caught(THREE, 1, 0, Mutant::Early);
 }
 
 #[test]
 fn two_b2bs_would_be_heard_if_any_answer_prolonged_a_lease() {
-    assert_caught(1, Mutant::AnyAnswer);
+    assert_caught(THREE, 1, 0, Mutant::AnyAnswer);
 }
 
-fn assert_caught(bids_max: u8, mutant: Mutant) {
-    let checker = Segment::new(bids_max, 0, Some(mutant)).checker().spawn_bfs().join();
-    assert!(checker.discovery(ONE).is_some(), "{mutant:?} was not caught");
+#[test]
+fn two_b2bs_would_be_heard_if_a_voter_that_restarts_took_frames_at_once() {
+    for layout in [TWO, THREE, FOUR] {
+        assert_caught(layout, 1, 1, Mutant::Hasty);
+    }
 }
+
+fn assert_one(segment: Segment) {
+    let (layout, bids_max, restarts_max) = (segment.layout, segment.bids_max, segment.restarts_max);
+    let checker = segment.checker().spawn_bfs().join();
+    println!(
+        "{layout:?}, {bids_max} bids, {restarts_max} restarts: {} states",
+        checker.unique_state_count()
+    );
+    checker.assert_properties();
+}
+
+fn assert_caught(layout: Layout, bids_max: u8, restarts_max: u8, mutant: Mutant) {
+    let segment = Segment::new(layout, bids_max, restarts_max, Some(mutant));
+    let checker = segment.checker().spawn_bfs().join();
+    assert!(checker.discovery(ONE).is_some(), "{mutant:?} was not caught in {layout:?}");
+}
+
+/// The first voters are gates.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    voters: usize,
+    gates: usize,
+}
+
+/// One gate and a witness.
+const ONE_GATE: Layout = Layout { voters: 2, gates: 1 };
+const TWO: Layout = Layout { voters: 2, gates: 2 };
+const THREE: Layout = Layout { voters: 3, gates: 2 };
+const FOUR: Layout = Layout { voters: 4, gates: 3 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
@@ -60,11 +101,14 @@ enum Mutant {
     Early,
     /// What a voter says of the claim does not matter.
     AnyAnswer,
+    /// Voters that restart do not listen first.
+    Hasty,
 }
 
 struct Segment {
     /// The present moment of every state.
     now: Instant,
+    layout: Layout,
     bids_max: u8,
     restarts_max: u8,
     mutant: Option<Mutant>,
@@ -72,7 +116,7 @@ struct Segment {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    voters: [Voter; 3],
+    voters: Vec<Voter>,
     b2bs: [B2b; 2],
     /// Which b2b gave the slot away, and the epoch at which it had it.
     yielded: Option<(usize, Epoch)>,
@@ -89,7 +133,7 @@ struct Voter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct B2b {
     owns: Option<Epoch>,
-    acked_at: [Option<Instant>; 3],
+    acked_at: Vec<Option<Instant>>,
     round: Option<Round>,
 }
 
@@ -98,8 +142,8 @@ struct Round {
     epoch: Epoch,
     sent_at: Instant,
     gone: Gone,
-    asked: [bool; 3],
-    granted: [bool; 3],
+    asked: Vec<bool>,
+    granted: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,12 +187,17 @@ enum Action {
 
 impl Segment {
     #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
-    fn new(bids_max: u8, restarts_max: u8, mutant: Option<Mutant>) -> Self {
-        Self { now: Instant::now(), bids_max, restarts_max, mutant }
+    fn new(layout: Layout, bids_max: u8, restarts_max: u8, mutant: Option<Mutant>) -> Self {
+        Self { now: Instant::now(), layout, bids_max, restarts_max, mutant }
+    }
+
+    fn voters(&self) -> std::ops::Range<usize> {
+        0..self.layout.voters
     }
 
     fn may_act(&self, b2b: &B2b) -> bool {
-        let until = lease_until(b2b.acked_at.iter().flatten().copied(), ACKS);
+        let until =
+            lease_until(b2b.acked_at.iter().flatten().copied(), answers_needed(self.layout.voters));
         self.mutant == Some(Mutant::NoLease) || until.is_some_and(|until| self.now < until)
     }
 
@@ -159,7 +208,7 @@ impl Segment {
     /// Returns whether phones hear a b2b.
     fn is_heard(&self, state: &State, b2b: &B2b) -> bool {
         let Some(epoch) = b2b.owns.filter(|_| self.may_act(b2b)) else { return false };
-        state.voters[..GATES].iter().any(|gate| {
+        state.voters[..self.layout.gates].iter().any(|gate| {
             let passes = gate.promise.passes(self.now, epoch);
             self.is_open(gate) && (passes || self.mutant == Some(Mutant::NoPromise))
         })
@@ -204,7 +253,8 @@ impl Segment {
         let left = asked.promise.kept_for(self.now, self.now - 2 * SILENCE, &bid, &BTreeMap::new());
         let left = match self.mutant {
             Some(Mutant::Early) => None,
-            Some(Mutant::NoLease | Mutant::NoPromise | Mutant::AnyAnswer) | None => left,
+            Some(Mutant::NoLease | Mutant::NoPromise | Mutant::AnyAnswer | Mutant::Hasty)
+            | None => left,
         };
         if left.is_some() {
             return;
@@ -215,10 +265,10 @@ impl Segment {
         round.granted[voter] = answered;
     }
 
-    fn win(state: &mut State, b2b: usize) {
+    fn win(&self, state: &mut State, b2b: usize) {
         let Some(round) = state.b2bs[b2b].round.take() else { return };
         state.b2bs[b2b].owns = Some(round.epoch);
-        for voter in (0..3).filter(|voter| round.granted[*voter]) {
+        for voter in self.voters().filter(|voter| round.granted[*voter]) {
             let acked_at = &mut state.b2bs[b2b].acked_at[voter];
             *acked_at = (*acked_at).max(Some(round.sent_at));
         }
@@ -251,8 +301,9 @@ impl Model for Segment {
 
     fn init_states(&self) -> Vec<State> {
         let mut state = State {
-            voters: Default::default(),
-            b2bs: Default::default(),
+            voters: vec![Voter::default(); self.layout.voters],
+            b2bs: [(); 2]
+                .map(|()| B2b { acked_at: vec![None; self.layout.voters], ..B2b::default() }),
             yielded: None,
             bids: 0,
             restarts: 0,
@@ -261,13 +312,14 @@ impl Model for Segment {
             epoch: Epoch(1),
             sent_at: self.now,
             gone: Gone::Silent,
-            asked: [false; 3],
-            granted: [false; 3],
+            asked: vec![false; self.layout.voters],
+            granted: vec![false; self.layout.voters],
         });
-        (0..3).for_each(|voter| self.vote(&mut state, 0, voter, true));
-        Self::win(&mut state, 0);
+        self.voters().for_each(|voter| self.vote(&mut state, 0, voter, true));
+        self.win(&mut state, 0);
         if self.mutant == Some(Mutant::NoPromise) {
-            (0..3).for_each(|voter| state.voters[voter].promise.name(self.now, id(0), Epoch(1)));
+            self.voters()
+                .for_each(|voter| state.voters[voter].promise.name(self.now, id(0), Epoch(1)));
         }
         vec![state]
     }
@@ -276,7 +328,7 @@ impl Model for Segment {
         actions.push(Action::Tick);
         for (b2b, it) in state.b2bs.iter().enumerate() {
             if let Some(epoch) = it.owns {
-                for voter in 0..3 {
+                for voter in self.voters() {
                     let pulse = |answered| Action::Pulse { b2b, voter, answered };
                     actions.extend([pulse(true), pulse(false), Action::Name { b2b, voter }]);
                 }
@@ -291,17 +343,19 @@ impl Model for Segment {
                 actions.push(Action::Bid { b2b });
             }
             if let Some(round) = &it.round {
-                for voter in (0..3).filter(|voter| !round.asked[*voter]) {
+                for voter in self.voters().filter(|voter| !round.asked[*voter]) {
                     let vote = |answered| Action::Vote { b2b, voter, answered };
                     actions.extend([vote(true), vote(false)]);
                 }
-                if PROMISES <= round.granted.iter().filter(|granted| **granted).count() {
+                if majority(self.layout.voters)
+                    <= round.granted.iter().filter(|granted| **granted).count()
+                {
                     actions.push(Action::Win { b2b });
                 }
             }
         }
         if state.restarts < self.restarts_max {
-            actions.extend((0..3).map(|voter| Action::Restart { voter }));
+            actions.extend(self.voters().map(|voter| Action::Restart { voter }));
         }
     }
 
@@ -316,12 +370,13 @@ impl Model for Segment {
                 let epoch = Epoch(u32::from(state.bids) + 1);
                 let given = state.yielded.filter(|(from, _)| *from != b2b);
                 let gone = given.map_or(Gone::Silent, |(_, epoch)| Gone::Yields(epoch));
-                let none = [false; 3];
-                let round = Round { epoch, sent_at: self.now, gone, asked: none, granted: none };
+                let none = vec![false; self.layout.voters];
+                let (asked, granted) = (none.clone(), none);
+                let round = Round { epoch, sent_at: self.now, gone, asked, granted };
                 state.b2bs[b2b].round = Some(round);
             }
             Action::Vote { b2b, voter, answered } => self.vote(&mut state, b2b, voter, answered),
-            Action::Win { b2b } => Self::win(&mut state, b2b),
+            Action::Win { b2b } => self.win(&mut state, b2b),
             Action::Name { b2b, voter } => {
                 let epoch = state.b2bs[b2b].owns?;
                 state.voters[voter].promise.name(self.now, id(b2b), epoch);
@@ -332,7 +387,8 @@ impl Model for Segment {
             }
             Action::Restart { voter } => {
                 state.restarts += 1;
-                let opens_at = Some(self.now + SILENCE);
+                let opens_at =
+                    Some(self.now + SILENCE).filter(|_| self.mutant != Some(Mutant::Hasty));
                 state.voters[voter] = Voter { promise: Promise::default(), opens_at };
             }
         }
@@ -358,6 +414,3 @@ fn id(b2b: usize) -> NodeId {
 const ONE: &str = "phones hear one b2b at most";
 const TICK: Duration = Duration::from_millis(150);
 const VALID: Duration = Duration::from_millis(100);
-const GATES: usize = 2;
-const PROMISES: usize = 2;
-const ACKS: usize = 2;

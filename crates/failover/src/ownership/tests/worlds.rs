@@ -13,6 +13,14 @@ const TWO: Layout = Layout { b2bs: &[(1, false), (2, false)], gates: &[1, 2], wi
 const ONE_GATE: Layout =
     Layout { b2bs: &[(1, false), (2, false), (3, false)], gates: &[11], witness: None };
 
+/// One gate and a witness.
+const TWO_VOTERS: Layout =
+    Layout { b2bs: &[(1, false), (2, false)], gates: &[11], witness: Some(21) };
+
+/// Three gates and a witness.
+const FOUR_VOTERS: Layout =
+    Layout { b2bs: &[(1, false), (2, true)], gates: &[11, 12, 13], witness: Some(21) };
+
 #[test]
 fn the_standby_takes_over_within_50_ms_of_a_proven_death() {
     for layout in [FOUR, ONE_GATE] {
@@ -233,6 +241,34 @@ fn a_gate_that_restarts_goes_on_with_the_same_owner() {
     assert_eq!(world.takeovers(), 0);
 }
 
+/// What it promised to the next owner it forgets, and the old one names itself to it and to one that
+/// never promised: half of the voters on each side. The latter lets it lapse.
+#[test]
+fn a_voter_of_four_that_forgets_its_promise_gives_the_old_owner_no_voice() {
+    let mut world = settled(FOUR_VOTERS);
+
+    for other in [2, 11, 12, 13, 21] {
+        world.cut_both(1, other);
+    }
+    for other in [2, 11, 13, 21] {
+        world.cut_both(12, other);
+    }
+    world.advance(500);
+    assert!(world.may_act(2), "{}", world.story.join("\n"));
+    for other in [2, 13, 21] {
+        world.cut_both(11, other);
+    }
+    world.kill(NodeId(11), false);
+    world.restart(NodeId(11));
+    for gate in [11, 12] {
+        world.heal(NodeId(1), NodeId(gate));
+        world.heal(NodeId(gate), NodeId(1));
+    }
+    world.advance(5000);
+
+    assert!(!world.may_act(1), "{}", world.story.join("\n"));
+}
+
 #[test]
 fn whatever_dies_two_b2bs_are_never_heard_for_one_slot_and_one_is_heard_in_the_end() {
     let count = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
@@ -261,7 +297,8 @@ fn settled(layout: Layout) -> World {
 }
 
 fn survive(seed: u64) {
-    let layout = [FOUR, TWO, ONE_GATE][usize::try_from(seed % 3).unwrap()];
+    let layouts = [FOUR, TWO, ONE_GATE, TWO_VOTERS, FOUR_VOTERS];
+    let layout = layouts[usize::try_from(seed % 5).unwrap()];
     let mut world = World::new(layout, seed);
     world.story.push(format!("seed {seed}: {layout:?}"));
     world.loss = [0, 0, 20, 100][usize::try_from(world.draw(4)).unwrap()];
