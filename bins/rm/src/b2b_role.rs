@@ -17,7 +17,6 @@ use tracing::{debug, warn};
 use self::copies::Exit;
 use crate::beats::Beats;
 use crate::frames::{self, send};
-use crate::journal;
 use crate::kept::Kept;
 use crate::mediagates::{Mediagates, Told};
 
@@ -57,12 +56,16 @@ pub(crate) struct B2bRole {
     pub(crate) kept: Option<Kept>,
     /// What waits for the lease.
     held: VecDeque<Held>,
+    /// Slots of others that were taken without a whole copy, as far as that was said.
+    bare: u64,
+    /// Copies that were taken and cannot be read.
+    pub(crate) unread: u64,
     /// Messages that were not sent for want of a lease.
     pub(crate) muted: u64,
     pub(crate) wishes: VecDeque<Wish>,
 }
 
-/// What waits for the lease.
+/// What waits for the lease, or for a slot that is being given away to come back.
 #[derive(Debug)]
 enum Held {
     Media(NodeId, Boot, MediaCommand),
@@ -87,10 +90,12 @@ impl B2bRole {
             controllers: Vec::new(),
             introduced: Vec::new(),
             replicator: Replicator::new(boot),
-            replica: Replica::new(frames::VALUE_KINDS),
+            replica: Replica::new(frames::VALUE_KINDS, frames::is_readable),
             yielded: SlotSet::EMPTY,
             kept: None,
             held: VecDeque::new(),
+            bare: 0,
+            unread: 0,
             muted: 0,
             wishes: VecDeque::new(),
         }
@@ -177,14 +182,22 @@ impl B2bRole {
         out: &mut VecDeque<Output>,
     ) -> bool {
         let mut busy = false;
-        if self.ownership.may_act(now) {
-            for held in std::mem::take(&mut self.held) {
+        if !self.held.is_empty() && self.ownership.may_act(now) {
+            let yielded = self.yielded;
+            let is_due = |held: &Held| match held {
+                Held::Media(..) => true,
+                Held::Detail(detail) => !yielded.contains(detail.slot),
+            };
+            let (due, held): (Vec<Held>, Vec<Held>) =
+                std::mem::take(&mut self.held).into_iter().partition(is_due);
+            self.held = held.into();
+            for held in due {
                 busy = true;
                 match held {
                     Held::Media(gateway, boot, command) => {
                         self.mediagates.command(gateway, boot, &command);
                     }
-                    Held::Detail(detail) => journal::detail(&detail),
+                    Held::Detail(detail) => self.write(now, detail),
                 }
             }
         }

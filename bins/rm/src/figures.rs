@@ -120,6 +120,11 @@ fn slots(role: &B2bRole, out: &mut Metrics) {
     for (name, help, value) in [
         ("rm_slots_won_total", "Times that slots were won.", counters.wins),
         ("rm_takeovers_total", "Times that slots of another b2b were won.", counters.takeovers),
+        (
+            "rm_slots_bare_total",
+            "Slots of another b2b that were won without a whole copy: its calls there are lost.",
+            counters.bare,
+        ),
         ("rm_bids_failed_total", "Bids that failed though a trial had not.", counters.failures),
         ("rm_slots_lost_total", "Times that slots were lost to another b2b.", counters.losses),
         (
@@ -144,6 +149,8 @@ fn copies(role: &B2bRole, out: &mut Metrics) {
         ("rm_copies_broken_total", "Times that a standby missed some.", counters.broken),
         ("rm_copies_differed_total", "Slots that a standby held otherwise.", counters.differed),
         ("rm_copies_refused_total", "Slots that a standby refused.", counters.refused),
+        ("rm_copies_lies_total", "Times that a standby was caught in a lie.", counters.lies),
+        ("rm_copies_unread_total", "Copies that were taken and cannot be read.", role.unread),
         ("rm_copies_too_long_total", "Records or slots too long to be copied.", counters.too_long),
     ] {
         out.counter(name, help, &[], value);

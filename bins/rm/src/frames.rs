@@ -9,9 +9,9 @@ use bytes::Bytes;
 use driver::NodeId;
 use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
 use failover::record::{Value, ValueRef};
-use failover::replica::{Ack, Batch};
+use failover::replica::{Ack, Batch, Key};
 use failover::voter::{Bid, Vote};
-use failover::{Admission, Detail, SlotMap, Transport};
+use failover::{Admission, Detail, Slot, SlotMap, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +100,16 @@ pub fn value(bytes: &[u8]) -> Option<Value> {
             Some(value.with_admission(admission).with_detail(detail))
         }
         _ => None,
+    }
+}
+
+/// Returns whether a value is a record of this name and slot.
+pub(crate) fn is_readable(slot: Slot, key: &Key, bytes: &[u8]) -> bool {
+    match (key, value(bytes)) {
+        (Key::Call(call), Some(Value::Call(record))) => (record.call, record.slot) == (*call, slot),
+        (Key::Call(call), Some(Value::Ended(stone))) => (stone.call, stone.slot) == (*call, slot),
+        (Key::Aor(_), Some(Value::Bindings(_))) => true,
+        (Key::Call(_) | Key::Aor(_), _) => false,
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Counters {
     pub takeovers: u64,
     /// Bids that failed though their trial had succeeded.
     pub failures: u64,
+    /// Slots taken from another that had no whole copy here: calls that it had are lost.
+    pub bare: u64,
     /// Times slots were lost to another.
     pub losses: u64,
     /// Times the lease ended while slots were owned.

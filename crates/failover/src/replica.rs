@@ -11,7 +11,8 @@
 //! takes the slot.
 //!
 //! Values are opaque here but for their first two bytes, in network order: the kind, by which a standby
-//! of an older version says that it could not read them.
+//! of an older version says that it could not read them. A slot that a standby refuses is unprotected,
+//! and tried again, later each time: the record in the way may be gone.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -156,6 +157,10 @@ pub enum Refusal {
     /// It holds as much as it may.
     #[error("no room for more records")]
     Full,
+    /// A value of a kind that it knows, and that is no record of this name and slot: of another
+    /// cluster, or of a version that did not change the kind.
+    #[error("a record that cannot be read")]
+    Unreadable,
 }
 
 /// Count and digest of the records of a slot.

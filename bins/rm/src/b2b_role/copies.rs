@@ -10,7 +10,7 @@ use failover::ownership;
 use failover::record::Value;
 use failover::replica::{self, Ack, Batch, Change, Key, ReplicaOutput};
 use failover::{Boot, CallId, CallRecord, Epoch, NodeId, Slot, SlotSet, verdicts};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::{B2bRole, Held, Wish};
 use crate::frames::{self, send};
@@ -34,12 +34,9 @@ impl B2bRole {
         for slot in slots.iter() {
             self.b2b.handle_input(now, Input::Owned { slot, epoch });
         }
-        let listed: Vec<Slot> = slots.iter().collect();
-        let copies = self.replica.take(&listed, epoch).into_iter();
-        let copies =
-            copies.filter_map(|(slot, key, bytes)| Some((slot, key, frames::value(&bytes)?)));
+        let copies = self.take_copies(slots, epoch);
         let kept = self.kept.as_mut().map(|kept| kept.take(slots)).unwrap_or_default();
-        let values: Vec<(Slot, Key, Value)> = copies.chain(kept).collect();
+        let values: Vec<(Slot, Key, Value)> = copies.into_iter().chain(kept).collect();
         // Told before the calls are there, so that none moves to another one that is gone.
         for (gateway, boot) in places(&values) {
             if self.is_gone(gateway, boot) {
@@ -49,6 +46,29 @@ impl B2bRole {
         for (slot, key, value) in values {
             self.b2b.restore(now, slot, &key, Some(value));
         }
+    }
+
+    /// Takes what is held of these slots, and says what of it is missing.
+    fn take_copies(&mut self, slots: SlotSet, epoch: Epoch) -> Vec<(Slot, Key, Value)> {
+        let listed: Vec<Slot> = slots.iter().collect();
+        let copies = self.replica.take(&listed, epoch);
+        let count = copies.len();
+        let copies = copies.into_iter();
+        let read: Vec<_> = copies
+            .filter(|(slot, key, bytes)| frames::is_readable(*slot, key, bytes))
+            .filter_map(|(slot, key, bytes)| Some((slot, key, frames::value(&bytes)?)))
+            .collect();
+        let unread = count - read.len();
+        if 0 < unread {
+            self.unread += unread as u64;
+            error!(unread, "copies of the owner before cannot be read: their calls are lost");
+        }
+        let bare = self.ownership.counters().bare;
+        let slots = bare - std::mem::replace(&mut self.bare, bare);
+        if 0 < slots {
+            error!(slots, "slots are taken without a whole copy: calls of their owner are lost");
+        }
+        read
     }
 
     /// These slots are another's: nothing more is said for them.
@@ -247,7 +267,12 @@ impl B2bRole {
             }
             Copy::Caught { peer } => debug!(peer = peer.0, "the standby keeps up again"),
             Copy::Refused { peer, slot, refusal } => {
-                warn!(peer = peer.0, %slot, %refusal, "the standby refuses copies");
+                // Of 256 slots one line says enough; the counter has them all.
+                let count = self.replicator.counters().refused;
+                if count.is_power_of_two() {
+                    let peer = peer.0;
+                    error!(peer, %slot, %refusal, count, "the standby refuses a slot: its calls go on unprotected");
+                }
             }
         }
     }
@@ -261,8 +286,18 @@ impl B2bRole {
                 self.wishes.push_back(Wish::Sip(message));
             }
             Exit::Sip(_) => self.muted += 1,
-            Exit::Detail(detail) if may_act => journal::detail(&detail),
-            Exit::Detail(detail) => self.held.push_back(Held::Detail(detail)),
+            Exit::Detail(detail) => self.write(now, detail),
+        }
+    }
+
+    /// Writes the detail of a call down. Without a lease, or while its slot is being given away, it
+    /// waits: for the next owner to do it, or for the slot to be ours again.
+    pub(super) fn write(&mut self, now: Instant, detail: Box<Detail>) {
+        if self.ownership.may_act(now) && !self.yielded.contains(detail.slot) {
+            journal::detail(&detail);
+            self.b2b.handle_input(now, Input::Written { call: detail.call });
+        } else {
+            self.held.push_back(Held::Detail(detail));
         }
     }
 

@@ -94,3 +94,23 @@ fn frames_replayed_from_an_older_epoch_reach_no_phone_and_give_no_slot_back() {
         assert_eq!(datagrams.count(), sent, "{epoch}");
     }
 }
+
+#[test]
+fn a_record_is_readable_under_its_own_name_and_slot_only() {
+    let stone = failover::Tombstone {
+        call: failover::CallId(7),
+        slot: Slot(1),
+        until: UnixMs(0),
+        legs: [failover::EndedLeg { local_tag: 1, peer: 2 }; 2],
+        detail: None,
+    };
+    let bytes = crate::frames::value_bytes(&failover::record::Value::Ended(stone));
+    let key = |call| failover::replica::Key::Call(failover::CallId(call));
+    let is_readable = crate::frames::is_readable;
+
+    assert!(is_readable(Slot(1), &key(7), &bytes));
+    assert!(!is_readable(Slot(2), &key(7), &bytes), "another slot");
+    assert!(!is_readable(Slot(1), &key(8), &bytes), "another call");
+    assert!(!is_readable(Slot(1), &key(7), &bytes[..bytes.len() - 1]), "a part");
+    assert!(!is_readable(Slot(1), &key(7), &[&[2, 0x11], &bytes[2..]].concat()), "another version");
+}

@@ -109,6 +109,8 @@ impl Ownership {
                 }
             }
         }
+        let bare = slots.iter().filter(|slot| self.is_bare(*slot)).count();
+        self.counters.bare += u64::try_from(bare).unwrap_or(u64::MAX);
         for slot in slots.iter() {
             self.map.set(slot, Reign { owner: self.config.node, standby: None, epoch });
             self.known[usize::from(slot.0)] = epoch;
@@ -129,6 +131,12 @@ impl Ownership {
         self.send_pulses(now);
         self.choose_standby();
         self.copy_to_standby(slots);
+    }
+
+    /// Returns whether another owns a slot whose standby is not this b2b.
+    fn is_bare(&self, slot: Slot) -> bool {
+        let own = self.config.node;
+        self.map.get(slot).is_some_and(|it| it.owner != own && it.standby != Some(own))
     }
 
     fn fail(&mut self, now: Instant, round: &Round) {

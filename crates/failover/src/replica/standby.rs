@@ -14,6 +14,9 @@ use crate::{Epoch, NodeId, Slot};
 #[derive(Clone, Debug)]
 pub struct Replica {
     kinds: Vec<u16>,
+    is_readable: fn(Slot, &Key, &[u8]) -> bool,
+    /// Whether a change of the present batch was read.
+    sampled: bool,
     sources: BTreeMap<NodeId, Source>,
     slots: Vec<SlotCopy>,
     len: usize,
@@ -92,9 +95,18 @@ struct SlotCopy {
 
 impl Replica {
     /// Returns the replica of a node that holds nothing, and can read values of these kinds.
-    pub fn new(kinds: impl IntoIterator<Item = u16>) -> Self {
+    ///
+    /// `is_readable` says whether a value is indeed a record of that name and slot. It is asked for each
+    /// record of a whole copy, and for one change in each batch: that finds another version's or
+    /// another cluster's form, and costs little where there is much to do.
+    pub fn new(
+        kinds: impl IntoIterator<Item = u16>,
+        is_readable: fn(Slot, &Key, &[u8]) -> bool,
+    ) -> Self {
         Self {
             kinds: kinds.into_iter().collect(),
+            is_readable,
+            sampled: false,
             sources: BTreeMap::new(),
             slots: vec![SlotCopy::default(); SLOTS],
             len: 0,
@@ -128,6 +140,7 @@ impl Replica {
             return Some(ack);
         }
         source.taken = last;
+        self.sampled = false;
         for item in batch.items {
             ack.taken += 1;
             self.item((from, stream), item, &mut ack);
@@ -255,8 +268,10 @@ impl Replica {
     ) {
         let copy = &mut self.slots[usize::from(slot.0)];
         let refusal = if copy.from == Some(source) {
-            let copy_len = copy.len;
-            value.as_ref().and_then(|value| self.refusal(value, copy_len))
+            let (copy_len, is_change) = (copy.len, copy.filling.is_none());
+            value.as_ref().and_then(|value| {
+                self.refusal(value, copy_len).or_else(|| self.sample(is_change, slot, &key, value))
+            })
         } else {
             Some(Refusal::NotBegun)
         };
@@ -307,6 +322,14 @@ impl Replica {
         full.then_some(Refusal::Full)
     }
 
+    /// Reads the first change of a batch; returns why it is not taken, if so.
+    fn sample(&mut self, is_change: bool, slot: Slot, key: &Key, value: &Bytes) -> Option<Refusal> {
+        if !is_change || std::mem::replace(&mut self.sampled, true) {
+            return None;
+        }
+        (!(self.is_readable)(slot, key, value)).then_some(Refusal::Unreadable)
+    }
+
     /// A slot is complete: it takes the place of what was here before, if it is what the owner said.
     fn end(&mut self, source: (NodeId, StreamId), slot: Slot, sum: Sum, ack: &mut Ack) {
         let copy = &mut self.slots[usize::from(slot.0)];
@@ -314,6 +337,12 @@ impl Replica {
             return;
         }
         let Some(fresh) = copy.filling.take() else { return };
+        if !fresh.iter().all(|(key, value)| (self.is_readable)(slot, key, value)) {
+            self.counters.refused += 1;
+            let refusal = Refusal::Unreadable;
+            ack.refused.push(Refused { slot, item: ack.taken, refusal });
+            return self.drop_slot(slot);
+        }
         let held = sum_of(&fresh);
         ack.held.push((slot, held));
         self.counters.differed += u64::from(held != sum);

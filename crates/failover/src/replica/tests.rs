@@ -373,11 +373,33 @@ fn a_slot_whose_standby_changes_leaves_the_old_one_and_is_copied_to_the_new() {
     run.settle();
     run.owner.flush(run.now);
     let Some(Output::Copy { peer, batch }) = run.owner.poll_output() else { panic!("no copy") };
-    let mut standby = Replica::new([KIND]);
+    let mut standby = Replica::new([KIND], is_readable);
     let ack = standby.copy(OWNER, batch).expect("a fresh batch");
     run.owner.ack(run.now, peer, &ack);
     assert_eq!((peer, standby.held(SLOT)), (other, Held::Whole));
     assert!(run.owner.is_protected(SLOT) && run.owner.is_protected(Slot(8)));
+}
+
+#[test]
+fn a_record_that_the_standby_cannot_read_unprotects_its_slot_until_it_is_gone() {
+    let mut run = Run::synced();
+    run.put(2, "strange", Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    run.exchange();
+    let refused = Seen::Refused(SLOT, Refusal::Unreadable);
+    assert_eq!(run.seen(), [refused.clone(), Seen::Unsynced(vec![SLOT])]);
+    assert_eq!(run.passed(), ["180"], "nothing waits for it");
+    assert_eq!((run.standby.held(SLOT), run.owner.is_protected(SLOT)), (Held::Nothing, false));
+    assert!(run.owner.is_protected(Slot(8)));
+
+    // Tried again, it is found in the whole copy.
+    run.advance_exchanging(2);
+    assert_eq!(run.seen(), [refused]);
+    assert_eq!((run.standby.held(SLOT), run.owner.is_protected(SLOT)), (Held::Nothing, false));
+    run.content.remove(&(SLOT, Key::Call(CallId(2))));
+    run.advance_exchanging(70);
+    assert_eq!(run.seen().last(), Some(&Seen::Synced(vec![SLOT])));
+    assert!(run.owner.is_protected(SLOT));
 }
 
 #[test]
@@ -439,6 +461,12 @@ fn value(text: &str) -> Bytes {
     [&KIND.to_be_bytes()[..], text.as_bytes()].concat().into()
 }
 
+fn is_readable(_: Slot, _: &Key, value: &[u8]) -> bool {
+    value[2..] != *STRANGE
+}
+
+const STRANGE: &[u8] = b"strange";
+
 impl Run {
     /// The owner of all slots, not linked to its standby yet.
     fn new() -> Self {
@@ -449,7 +477,7 @@ impl Run {
         Self {
             now,
             owner,
-            standby: Replica::new([KIND]),
+            standby: Replica::new([KIND], is_readable),
             content: BTreeMap::new(),
             is_up: false,
             passed: vec![],

@@ -30,14 +30,27 @@ impl Details {
     }
 
     /// What is wrong, by call: one that was answered and is not among `live` has no detail record, or
-    /// one has two.
-    pub(crate) fn wrong(&self, live: &[String]) -> Vec<(String, Told)> {
+    /// one has two. `may_repeat`: a second copy that is equal is none, as the owner may have died
+    /// before it could say that it had written the first.
+    pub(crate) fn wrong(&self, live: &[String], may_repeat: bool) -> Vec<(String, Told)> {
         let told = TOLD.with_borrow(|told| told.clone().unwrap_or_default());
-        let wrong = told.into_iter().filter(|(call, told)| {
+        let told = told.into_iter().map(|(call, mut told)| {
+            if may_repeat {
+                told.details.dedup();
+            }
+            (call, told)
+        });
+        let wrong = told.filter(|(call, told)| {
             let expected = usize::from(!live.contains(call));
             told.details.len() != expected && (0 < told.answered || 1 < told.details.len())
         });
         wrong.collect()
+    }
+
+    /// How often a detail record was written that was there already.
+    pub(crate) fn repeats(&self) -> usize {
+        let told = TOLD.with_borrow(|told| told.clone().unwrap_or_default());
+        told.values().map(|told| told.details.len().saturating_sub(1)).sum()
     }
 
     /// How many calls have a detail record.

@@ -196,7 +196,45 @@ fn each_call_has_one_detail_record_whichever_b2b_it_ended_at() {
     world.run(Duration::from_secs(70));
     world.scenario.assert_idle();
     assert_eq!((details.count(), world.live_calls()), (3, 0));
-    assert!(details.wrong(&[]).is_empty(), "{:?}", details.wrong(&[]));
+    let wrong = details.wrong(&[], false);
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// I6. A second copy, where the owner dies before the news of the first left it, is the same.
+#[test]
+fn a_call_has_a_detail_record_whenever_its_owner_dies_while_it_ends() {
+    let mut repeats = 0;
+    for step in 0..40 {
+        let details = Details::listen();
+        let (mut world, owner, _) = talking(17, Layout::Pair);
+        world.hang_up(A);
+        world.run(Duration::from_micros(100 * step));
+        world.scenario.sim().crash(owner);
+        world.run(Duration::from_secs(5));
+        assert_eq!([A, B].map(|phone| world.scenario.fleet().state(phone)), [State::Idle; 2]);
+        assert_eq!((details.count(), world.live_calls()), (1, 0), "{step}: {}", world.scenario);
+        let wrong = details.wrong(&[], true);
+        assert!(wrong.is_empty(), "{step}: {wrong:?}");
+        repeats += details.repeats();
+    }
+    assert!(repeats < 40, "not every death is in the window: {repeats}");
+}
+
+/// What is written while slots are given away is written by one of the two.
+#[test]
+fn a_call_has_one_detail_record_whenever_its_owner_drains_while_it_ends() {
+    for step in 0..20 {
+        let details = Details::listen();
+        let (mut world, owner, _) = talking(18, Layout::Pair);
+        world.hang_up(B);
+        world.run(Duration::from_micros(200 * step));
+        world.scenario.sim().tell(owner, Input::Drain);
+        world.run(Duration::from_secs(5));
+        assert_eq!([A, B].map(|phone| world.scenario.fleet().state(phone)), [State::Idle; 2]);
+        let wrong = details.wrong(&[], false);
+        assert!(wrong.is_empty(), "{step}: {wrong:?}");
+        assert_eq!((details.count(), world.live_calls()), (1, 0), "{step}: {}", world.scenario);
+    }
 }
 
 #[test]

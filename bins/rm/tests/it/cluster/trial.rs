@@ -91,7 +91,8 @@ impl Trial {
             trial.not_talking(&[last])
         })?;
         self.check("no rule is broken", &self.broken())?;
-        let wrong = self.details.wrong(&self.world.calls()).into_iter();
+        let may_repeat = self.plan.harm.hits_a_b2b();
+        let wrong = self.details.wrong(&self.world.calls(), may_repeat).into_iter();
         let wrong: Vec<Wrong> = wrong.map(|(call, told)| Wrong::Detail(call, told)).collect();
         self.check("each call has one detail record", &wrong)?;
         Ok(self.world.scenario.sim().trace())

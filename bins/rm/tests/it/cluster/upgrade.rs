@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use driver::{Input, NodeId};
+use testkit::PhoneId;
 
 use super::pair::{hold_resume_and_end, sip_seen, talking};
 use super::world::{GATE, Layout, World};
@@ -48,6 +49,27 @@ fn slots_of_which_the_standby_cannot_read_the_records_are_unprotected_and_not_gi
     assert_eq!(world.figure(old, "rm_slots"), 256 - slots);
     assert_eq!((world.owner(), sip_seen(&world)), (Some(owner), before), "{}", world.scenario);
     hold_resume_and_end(&mut world);
+}
+
+/// Nobody can save those calls; that they are lost is said, and the segment goes on.
+#[test]
+fn slots_whose_records_the_standby_cannot_read_are_counted_as_bare_when_their_owner_dies() {
+    let (mut world, old, owner) = talking(19, Layout::Pair);
+    world.replace(owner, true);
+    world.replace(old, true);
+    world.replace(old, false);
+    let slots = unprotected(&world, owner);
+    assert!(0 < slots);
+    world.scenario.sim().crash(owner);
+    world.run(Duration::from_secs(1));
+
+    assert_eq!((world.figure(old, "rm_slots"), world.live_calls()), (256, 0));
+    assert_eq!(world.figure(old, "rm_slots_bare_total"), slots);
+    assert_eq!(world.figure(old, "rm_copies_unread_total"), 0, "none was taken in");
+    world.scenario.register_all();
+    let call = world.call(PhoneId(2), PhoneId(3));
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[call]);
 }
 
 fn unprotected(world: &World, node: NodeId) -> u64 {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::super::peer::{Expected, Phase};
-use super::super::{Ack, Refused};
+use super::super::{Ack, Refusal, Refused};
 use super::{Output, Progress, Replicator};
 use crate::NodeId;
 
@@ -32,7 +32,7 @@ impl<T> Replicator<T> {
                 self.end_stream(now, from, Phase::Resting);
             }
             Phase::Streaming => {
-                self.refused(from, ack);
+                self.refused(now, from, ack);
                 self.confirm(now, from, ack);
                 self.release(from);
                 self.ask_for_content();
@@ -41,7 +41,7 @@ impl<T> Replicator<T> {
     }
 
     /// Takes in which slots the standby will not have.
-    fn refused(&mut self, from: NodeId, ack: &Ack) {
+    fn refused(&mut self, now: Instant, from: NodeId, ack: &Ack) {
         let mut unsynced = Vec::new();
         for &Refused { slot, item, refusal } in &ack.refused {
             let copied = &mut self.slots[usize::from(slot.0)];
@@ -54,7 +54,12 @@ impl<T> Replicator<T> {
             self.counters.refused += 1;
             self.outputs.push_back(Output::Refused { peer: from, slot, refusal });
             unsynced.extend(was_synced.then_some(slot));
-            self.forget(slot);
+            if let Some(peer) = self.forget(slot)
+                && !matches!(refusal, Refusal::OlderEpoch(_) | Refusal::NotBegun)
+            {
+                peer.failed.insert(slot);
+                peer.retry_later(now);
+            }
             self.unprotect(slot);
         }
         self.unsynced(from, unsynced);

@@ -98,7 +98,7 @@ impl World {
         Self {
             now,
             owner,
-            standby: Replica::new([KIND]),
+            standby: Replica::new([KIND], is_readable),
             content: BTreeMap::new(),
             is_up: false,
             batches: VecDeque::new(),
@@ -128,7 +128,7 @@ impl World {
             Step::Up => self.up(),
             Step::Restart => {
                 self.down();
-                self.standby = Replica::new([KIND]);
+                self.standby = Replica::new([KIND], is_readable);
             }
         }
         self.drain();
