@@ -193,7 +193,9 @@ impl B2bRole {
                 self.replicator.change(now, Change { slot, key, value, barrier });
             }
             Asked::Sip(message) => self.replicator.send(message.slot, Exit::Sip(message)),
-            Asked::Detail(detail) => self.replicator.send(detail.slot, Exit::Detail(detail)),
+            Asked::Detail(detail) => {
+                self.replicator.send_patiently(detail.slot, Exit::Detail(detail));
+            }
             Asked::Media { gateway, boot, command } => {
                 if self.ownership.may_act(now) {
                     self.mediagates.command(gateway, boot, &command);

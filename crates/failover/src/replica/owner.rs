@@ -22,6 +22,8 @@ pub struct Replicator<T> {
     slots: Vec<Copied>,
     peers: BTreeMap<NodeId, Peer>,
     waiting: BTreeMap<Slot, VecDeque<Waiting<T>>>,
+    /// What waits for a late standby too.
+    patient: BTreeMap<Slot, VecDeque<Waiting<T>>>,
     counters: Counters,
     outputs: VecDeque<Output<T>>,
 }
@@ -151,6 +153,7 @@ impl<T> Replicator<T> {
             slots: vec![Copied::default(); SLOTS],
             peers: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            patient: BTreeMap::new(),
             counters: Counters::default(),
             outputs: VecDeque::new(),
         }
@@ -186,6 +189,7 @@ impl<T> Replicator<T> {
     pub fn lose(&mut self, slots: &[Slot]) {
         for &slot in slots {
             self.waiting.remove(&slot);
+            self.patient.remove(&slot);
             self.forget(slot);
             self.slots[usize::from(slot.0)] = Copied::default();
         }
@@ -231,6 +235,20 @@ impl<T> Replicator<T> {
         let waits = self.protector(slot).is_some_and(|peer| peer.acked < after);
         if waits || self.waiting.contains_key(&slot) {
             self.waiting.entry(slot).or_default().push_back(Waiting { after, what });
+        } else {
+            self.outputs.push_back(Output::Pass(what));
+        }
+    }
+
+    /// Lets `what` of `slot` pass once the standby holds the slot's newest barrier, however late it is; at
+    /// once when the slot has no whole copy, or has none any more. For what is to be done once, and in
+    /// no hurry: whoever owns the slot next does it unless this node has.
+    pub fn send_patiently(&mut self, slot: Slot, what: T) {
+        let Copied { standby, progress, barrier: after, .. } = self.slots[usize::from(slot.0)];
+        let peer = standby.filter(|_| progress == Progress::Done);
+        let peer = peer.and_then(|id| self.peers.get(&id));
+        if peer.is_some_and(|peer| peer.acked < after) || self.patient.contains_key(&slot) {
+            self.patient.entry(slot).or_default().push_back(Waiting { after, what });
         } else {
             self.outputs.push_back(Output::Pass(what));
         }
@@ -394,7 +412,7 @@ impl<T> Replicator<T> {
 
     /// Returns how many things wait for a standby.
     pub fn waiting(&self) -> usize {
-        self.waiting.values().map(VecDeque::len).sum()
+        self.waiting.values().chain(self.patient.values()).map(VecDeque::len).sum()
     }
 
     /// Returns the standby for which what is sent of `slot` waits.
@@ -406,8 +424,10 @@ impl<T> Replicator<T> {
 
     /// Lets everything of `slot` pass.
     fn unprotect(&mut self, slot: Slot) {
-        for waiting in self.waiting.remove(&slot).unwrap_or_default() {
-            self.outputs.push_back(Output::Pass(waiting.what));
+        for queue in [&mut self.waiting, &mut self.patient] {
+            for waiting in queue.remove(&slot).unwrap_or_default() {
+                self.outputs.push_back(Output::Pass(waiting.what));
+            }
         }
     }
 
@@ -415,15 +435,17 @@ impl<T> Replicator<T> {
     fn release(&mut self, id: NodeId) {
         let Some(peer) = self.peers.get(&id) else { return };
         let late = peer.late_until.is_some();
-        for (slot, queue) in &mut self.waiting {
-            if self.slots[usize::from(slot.0)].standby != Some(id) {
-                continue;
+        for (queues, late) in [(&mut self.waiting, late), (&mut self.patient, false)] {
+            for (slot, queue) in &mut *queues {
+                if self.slots[usize::from(slot.0)].standby != Some(id) {
+                    continue;
+                }
+                while queue.front().is_some_and(|one| late || one.after <= peer.acked) {
+                    self.outputs.extend(queue.pop_front().map(|one| Output::Pass(one.what)));
+                }
             }
-            while queue.front().is_some_and(|one| late || one.after <= peer.acked) {
-                self.outputs.extend(queue.pop_front().map(|one| Output::Pass(one.what)));
-            }
+            queues.retain(|_, queue| !queue.is_empty());
         }
-        self.waiting.retain(|_, queue| !queue.is_empty());
     }
 
     /// Asks for nothing of `slot` and says nothing about it any more; returns its standby.

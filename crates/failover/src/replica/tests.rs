@@ -381,6 +381,27 @@ fn a_slot_whose_standby_changes_leaves_the_old_one_and_is_copied_to_the_new() {
 }
 
 #[test]
+fn what_is_to_be_done_once_waits_for_a_late_standby_too_and_for_none_that_is_gone() {
+    let mut run = Run::synced();
+    run.put(1, "ended", Barrier::Yes);
+    run.owner.send_patiently(SLOT, "detail");
+    run.owner.send(SLOT, "200");
+    run.advance(100);
+    assert_eq!(run.passed(), ["200"], "a message waits 5 ms");
+    run.owner.send_patiently(SLOT, "another");
+    run.exchange();
+    assert_eq!(run.passed(), ["detail", "another"]);
+
+    run.put(1, "gone", Barrier::Yes);
+    run.owner.send_patiently(SLOT, "third");
+    assert_eq!(run.passed(), [] as [&str; 0]);
+    run.down();
+    assert_eq!(run.passed(), ["third"]);
+    run.owner.send_patiently(SLOT, "fourth");
+    assert_eq!(run.passed(), ["fourth"]);
+}
+
+#[test]
 fn a_record_that_the_standby_cannot_read_unprotects_its_slot_until_it_is_gone() {
     let mut run = Run::synced();
     run.put(2, "strange", Barrier::Yes);

@@ -220,6 +220,28 @@ fn a_call_has_a_detail_record_whenever_its_owner_dies_while_it_ends() {
     assert!(repeats < 40, "not every death is in the window: {repeats}");
 }
 
+/// Seed 3162: the owner could not reach its standby any more and wrote it down before its lease ended; the
+/// next one, where the call went on until the phone's BYE came again, wrote it down too.
+#[test]
+fn a_call_that_ends_at_an_owner_that_is_cut_off_has_one_detail_record() {
+    for step in 0..20 {
+        let details = Details::listen();
+        let (mut world, owner, other) = talking(20, Layout::Pair);
+        world.hang_up(A);
+        world.run(Duration::from_micros(150 * step));
+        for node in [GATE, OTHER_GATE, other, CONTROLLER] {
+            world.scenario.sim().cut_both(owner, node);
+        }
+        world.run(Duration::from_secs(2));
+        world.scenario.sim().heal_all();
+        world.run(Duration::from_secs(10));
+        assert_eq!([A, B].map(|phone| world.scenario.fleet().state(phone)), [State::Idle; 2]);
+        assert_eq!((details.count(), world.live_calls()), (1, 0), "{step}: {}", world.scenario);
+        let wrong = details.wrong(&[], true);
+        assert!(wrong.is_empty(), "{step}: {wrong:?}");
+    }
+}
+
 /// What is written while slots are given away is written by one of the two.
 #[test]
 fn a_call_has_one_detail_record_whenever_its_owner_drains_while_it_ends() {
