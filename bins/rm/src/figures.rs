@@ -73,6 +73,11 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
         ("rm_moves_total", "Moves of a call's media to another mediagate.", counters.moves),
         ("rm_move_invites_total", "Re-INVITEs because media moved.", counters.move_invites),
         ("rm_legs_apart_total", "Legs whose phone would not move.", counters.apart),
+        (
+            "rm_legs_unheard_total",
+            "Legs whose phone accepted a move twice and was not heard.",
+            counters.unheard,
+        ),
         ("rm_discarded_total", "Messages that belong to nothing.", counters.discarded),
         (
             "rm_strays_total",

@@ -2,7 +2,7 @@
 
 use b2bua::{Detail, Event};
 use bytes::Bytes;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 pub(crate) fn event(event: &Event) {
     match event {
@@ -16,6 +16,9 @@ pub(crate) fn event(event: &Event) {
         Event::Answered { call } => debug!(%call, "call answered"),
         Event::Moved { call, from, to } => {
             debug!(%call, from = from.0, to = to.0, "media moved");
+        }
+        Event::Unheard { call, leg } => {
+            warn!(%call, leg, "a phone accepted that its media moved, and sends none");
         }
         Event::KeptApart { call, leg, status } => {
             info!(%call, leg, status, "a phone would not follow its media");

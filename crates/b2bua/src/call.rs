@@ -17,8 +17,10 @@ use crate::changes::fingerprint;
 use crate::core::{ClientUse, Core, InviteId, LegId, Way};
 use crate::graves::tombstone;
 use crate::message;
+use arrival::Arrival;
 use media::Told;
 
+mod arrival;
 mod change;
 mod ending;
 mod media;
@@ -49,6 +51,7 @@ pub(crate) struct Call {
     left: Option<NodeId>,
     /// How often ports could not be opened.
     open_failures: u8,
+    arrivals: [Arrival; 2],
     /// CSeqs that the owner before may have used although the record does not say so, by leg.
     unstored: [Range<u32>; 2],
     /// The standby was leased by another process, and may be given to a third one.
@@ -96,6 +99,7 @@ impl Call {
             placing: false,
             left: None,
             open_failures: 0,
+            arrivals: [Arrival::default(); 2],
             unstored: [0..0, 0..0],
             foreign: false,
             otherwise: None,
@@ -232,6 +236,7 @@ impl Call {
         for leg in 0..2 {
             self.cancel_overdue(core, leg);
             self.refuse_overdue(core, leg);
+            self.miss_media(core, leg);
             self.prune(core, leg);
         }
     }
@@ -264,6 +269,7 @@ impl Call {
                     ServerState::Proceeding { .. } | ServerState::Accepted { .. } => {}
                 }
             }
+            self.arrivals[index].due_at().map(&mut sooner);
             if let Some(until) = leg.moving.wait_until
                 && core.unix < until
                 && !record.is_ended()

@@ -104,6 +104,8 @@ pub struct Counters {
     pub move_invites: u64,
     /// Legs left as they are because their phone would not move.
     pub apart: u64,
+    /// Legs whose phone accepted a move twice and was not heard.
+    pub unheard: u64,
     /// Messages that could not be read or belong to nothing.
     pub discarded: u64,
     /// REGISTER requests that were granted.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use failover::replica::Key;
-use failover::{Boot, CallId, Detail, Epoch, Latched, NodeId, Place, Slot, Transport};
+use failover::{Boot, CallId, Charge, Detail, Epoch, Latched, NodeId, Place, Slot, Transport};
 
 use crate::Route;
 use crate::admission::{Ask, Elsewhere, Refused};
@@ -315,6 +315,13 @@ pub enum Event {
         from: NodeId,
         /// Where it is.
         to: NodeId,
+    },
+    /// A phone accepted twice that its media moved, and none has come.
+    Unheard {
+        /// The call.
+        call: CallId,
+        /// 0 is the caller's, 1 the callee's.
+        leg: usize,
     },
     /// A phone would not follow its media to another gateway; the leg is kept as it is.
     KeptApart {

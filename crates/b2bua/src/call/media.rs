@@ -67,10 +67,8 @@ impl Call {
                 payload_types.push(*format);
             }
         }
-        let direction = |leg: usize| audio[leg].as_ref().map(|audio| audio.direction);
         let legs = [0, 1].map(|leg| {
-            let sends = direction(leg).is_some_and(Direction::sends)
-                && direction(1 - leg).is_some_and(Direction::receives);
+            let sends = sends(&audio, leg);
             let talking = self.record.phase == Phase::Talking;
             let audio = audio[leg].as_ref();
             MediaLeg {
@@ -84,6 +82,11 @@ impl Call {
             }
         });
         MediaCall { call: self.record.call, epoch: core.epoch(self.record.slot), legs }
+    }
+
+    /// Returns whether a phone sends and the other wants to receive.
+    pub(super) fn sends(&self, leg: usize) -> bool {
+        sends(&[self.audio(0), self.audio(1)], leg)
     }
 
     /// Returns the audio stream of the phone, as it is or, before any took effect, as it offers.
@@ -121,4 +124,10 @@ impl Call {
         }
         Some((place.gateway, place.boot, MediaCommand::Open(Box::new(call))))
     }
+}
+
+fn sends(audio: &[Option<Audio>; 2], leg: usize) -> bool {
+    let direction = |leg: usize| audio[leg].as_ref().map(|audio| audio.direction);
+    direction(leg).is_some_and(Direction::sends)
+        && direction(1 - leg).is_some_and(Direction::receives)
 }

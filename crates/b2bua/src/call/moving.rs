@@ -95,6 +95,9 @@ impl Call {
         if let Some(leg) = self.record.legs.get_mut(leg) {
             leg.latched = Some(latched);
         }
+        if let Some(arrival) = self.arrivals.get_mut(leg) {
+            arrival.heard();
+        }
     }
 
     /// Takes in that a leg sends nothing although it should.
@@ -190,6 +193,7 @@ impl Call {
         // The other phone may have held or resumed while this INVITE was open.
         self.pass_direction(1 - leg);
         self.ack(core, leg, index);
+        self.await_media(core, leg);
         self.judge(core, leg, 200, None, false);
     }
 

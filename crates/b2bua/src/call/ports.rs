@@ -3,6 +3,7 @@
 use failover::record::Phase;
 use failover::{Admission, Cause, Place};
 
+use super::arrival::Arrival;
 use super::{Call, Otherwise};
 use crate::core::Core;
 use crate::io::{Output, Wanted};
@@ -89,6 +90,7 @@ impl Call {
 
     pub(super) fn set_holder(&mut self, place: Place) {
         self.record.holder = Some(place);
+        self.arrivals = [Arrival::moved(); 2];
         // Who takes over must know where the call is open, to close it there one day.
         self.barrier = true;
         for (index, leg) in self.record.legs.iter_mut().enumerate() {

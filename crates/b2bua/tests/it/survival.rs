@@ -181,6 +181,40 @@ fn answer_200_is_acknowledged_and_ends_the_move() {
 }
 
 #[test]
+fn a_phone_that_accepts_a_move_and_sends_nothing_is_told_once_more_and_then_the_operator() {
+    let mut world = moving();
+    world.silent_legs.insert(0);
+    world.steps(&["alice answers 200 with sdp", "bob answers 200 with sdp"]);
+    let before = world.phone("alice").asked.clone().unwrap();
+    let bobs = world.invites("bob");
+    world.advance(Duration::from_millis(499));
+    assert_eq!(asked(&world, "alice"), before);
+    world.advance(Duration::from_millis(1));
+    let again = asked(&world, "alice");
+    assert!(before.cseq() < again.cseq());
+    assert_eq!(before.body(), again.body(), "nothing has changed");
+
+    world.step("alice answers 200 with sdp");
+    world.advance(Duration::from_millis(499));
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Unheard { .. })));
+    world.advance(Duration::from_secs(60));
+    let unheard = |event: &&Event| matches!(event, Event::Unheard { leg: 0, .. });
+    assert_eq!(world.events.iter().filter(unheard).count(), 1);
+    assert_eq!((asked(&world, "alice"), world.invites("bob")), (again, bobs));
+}
+
+#[test]
+fn a_phone_that_need_not_send_after_a_move_is_told_once() {
+    let mut world = talking();
+    world.silent_legs.extend([0, 1]);
+    world.steps(&["alice holds", "bob turns recvonly", "bob answers 200 with sdp", "alice acks"]);
+    world.steps(&["g31 dies", "alice answers 200 with sdp", "bob answers 200 with sdp"]);
+    let before = world.invites("bob");
+    world.advance(Duration::from_secs(60));
+    assert_eq!(world.invites("bob"), before, "held, it sends nothing");
+}
+
+#[test]
 fn answer_401_or_407_leaves_the_leg_apart_and_the_call_up() {
     for status in [401, 407] {
         apart(status);
@@ -367,4 +401,8 @@ fn apart(status: u16) {
     assert_eq!(world.b2b.figures().counters.apart, 1);
     let kept = |event: &Event| matches!(event, Event::KeptApart { leg: 1, .. });
     assert!(world.events.iter().any(kept));
+}
+
+fn asked(world: &World, name: &str) -> Text {
+    world.phone(name).asked.clone().unwrap()
 }

@@ -8,8 +8,8 @@ use b2bua::admission::{Ask, Elsewhere, Refused};
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::slot::SlotHash;
 use b2bua::{
-    B2b, Charge, Config, Detail, Epoch, Event, Flow, Input, Key, Listener, MediaCall, MediaCommand,
-    NotPlaced, Output, Place, Slot, Transport, Value, ValueRef, Wanted,
+    B2b, Charge, Config, Detail, Epoch, Event, Flow, Input, Key, Latched, Listener, MediaCall,
+    MediaCommand, MediaEvent, NotPlaced, Output, Place, Slot, Transport, Value, ValueRef, Wanted,
 };
 use bytes::Bytes;
 use failover::{Admission, Boot, CallId, Clock, NodeId, UnixMs};
@@ -49,6 +49,10 @@ pub(crate) struct World {
     /// Messages on their way to phones, when they are not delivered at once.
     pub(crate) rebuilds: bool,
     pub(crate) record_len_max: usize,
+    /// Legs whose phones send no media.
+    pub(crate) silent_legs: BTreeSet<usize>,
+    /// What mediagates have heard.
+    heard: BTreeSet<(NodeId, Boot, CallId, usize)>,
     /// Phones that hear nothing.
     pub(crate) deaf: BTreeSet<String>,
     pub(crate) observer: Observer,
@@ -107,6 +111,8 @@ impl World {
             events: Vec::new(),
             rebuilds: false,
             record_len_max: 0,
+            silent_legs: BTreeSet::new(),
+            heard: BTreeSet::new(),
             deaf: BTreeSet::new(),
             observer: Observer::default(),
             desk: Desk::default(),
@@ -328,6 +334,7 @@ impl World {
     /// Lets time pass.
     pub(crate) fn advance(&mut self, span: Duration) {
         trace(|| format!("wait {span:?}"));
+        self.hear_media();
         let end = self.now + span;
         while let Some(at) = self.b2b.poll_timeout().filter(|at| *at <= end) {
             self.now = self.now.max(at);
@@ -345,6 +352,25 @@ impl World {
                 self.copy(slot, key);
             }
         }
+    }
+
+    /// Mediagates report the phones that they hear.
+    fn hear_media(&mut self) {
+        let mut heard = Vec::new();
+        for (&gateway, it) in self.gateways.iter().filter(|(_, it)| it.alive) {
+            for (&call, open) in &it.open {
+                for (leg, media) in open.legs.iter().enumerate() {
+                    let key = (gateway, it.boot, call, leg);
+                    let Some(addr) = media.remote.filter(|_| !media.held) else { continue };
+                    if !self.silent_legs.contains(&leg) && self.heard.insert(key) {
+                        let latched = Latched { addr, ssrc: 7, seq: 1 };
+                        let event = MediaEvent::Latched { call, epoch: open.epoch, leg, latched };
+                        heard.push(Input::Media { gateway, boot: it.boot, event });
+                    }
+                }
+            }
+        }
+        heard.into_iter().for_each(|event| self.input(event));
     }
 
     fn drain(&mut self) {
