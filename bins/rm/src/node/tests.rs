@@ -104,7 +104,7 @@ fn a_record_is_readable_under_its_own_name_and_slot_only() {
         legs: [failover::EndedLeg { local_tag: 1, peer: 2 }; 2],
         detail: None,
     };
-    let bytes = crate::frames::value_bytes(&failover::record::Value::Ended(stone));
+    let bytes = crate::frames::value_bytes(failover::record::ValueRef::Ended(&stone));
     let key = |call| failover::replica::Key::Call(failover::CallId(call));
     let is_readable = crate::frames::is_readable;
 

@@ -187,7 +187,7 @@ fn what_is_kept_of_a_call_that_is_not_written_down_has_its_golden_bytes() {
     driver::golden::check(&file(0x0212), &(Admission::default(), detail.clone(), plain.clone()));
 
     let ended = plain.with_detail(detail);
-    let bytes = rm::frames::value_bytes(&ended);
+    let bytes = rm::frames::value_bytes(ended.as_ref());
     assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x12][..], Some(ended)));
 }
 
