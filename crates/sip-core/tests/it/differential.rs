@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use rsip::prelude::{HeadersExt as _, ToTypedHeader as _, UntypedHeader as _};
-use sip_core::{Message, Name, Verdict};
+use sip_core::{Host, Message, Name, Scheme, Uri, Verdict};
 
 use crate::properties::{messages, near};
 use crate::sample::{Sample, text};
@@ -40,24 +40,39 @@ fn every_message_of_the_corpora_is_read_as_rsip_reads_it() {
 /// Returns how many values both have read.
 fn compare(data: &[u8]) -> usize {
     let Ok(ours) = Message::parse(Bytes::copy_from_slice(data)) else { return 0 };
-    if ours.verdict() != Verdict::Ok {
+    // What was read with lenience, rsip reads otherwise or not at all.
+    if ours.verdict() != Verdict::Ok || !ours.defects().is_empty() {
         return 0;
     }
     let Ok(theirs) = rsip::SipMessage::try_from(ours.bytes().clone()) else { return 0 };
     let mut compared = 0;
     let mut same = |one: String, other: String| {
-        assert_eq!(one, other, "{ours:?}");
-        compared += 1;
+        // White space between two parts goes to one of them in rsip.
+        if !other.bytes().any(|byte| byte.is_ascii_whitespace()) {
+            assert_eq!(one, other, "{ours:?}");
+            compared += 1;
+        }
     };
-    match &theirs {
+    compare_start(&ours, &theirs, &mut same);
+    compare_headers(&ours, &theirs, &mut same);
+    compared
+}
+
+fn compare_start(ours: &Message, theirs: &rsip::SipMessage, same: &mut dyn FnMut(String, String)) {
+    match theirs {
         rsip::SipMessage::Request(request) => {
             let uri = ours.request_uri().map(text).unwrap_or_default();
             same(ours.method().to_string(), request.method.to_string());
-            if request.uri.to_string() == uri {
-                let view = sip_core::Uri::parse(uri.as_bytes()).expect("it is accepted");
+            let view = Uri::parse(uri.as_bytes()).expect("it is accepted");
+            let host = request.uri.host().to_string();
+            // Of another scheme rsip takes the name for a user, and some users
+            // for a part of the host.
+            let is_held = request.uri.to_string() == uri
+                && matches!(view.scheme(), Scheme::Sip | Scheme::Sips)
+                && Host::parse(host.as_bytes()).is_ok();
+            if is_held {
                 let user = request.uri.user().unwrap_or_default().to_owned();
                 same(view.user().map(text).unwrap_or_default(), user);
-                let host = request.uri.host().to_string();
                 same(view.host().map(|host| text(host.as_bytes())).unwrap_or_default(), host);
             }
         }
@@ -66,8 +81,15 @@ fn compare(data: &[u8]) -> usize {
             same(ours.status().unwrap_or(0).to_string(), status);
         }
     }
+}
+
+fn compare_headers(
+    ours: &Message,
+    theirs: &rsip::SipMessage,
+    same: &mut dyn FnMut(String, String),
+) {
     // rsip finds no compact name, so a header may be missing there.
-    if let (Ok(theirs), Some(value)) = (theirs.via_header(), held(&ours, Name::VIA))
+    if let (Ok(theirs), Some(value)) = (theirs.via_header(), held(ours, Name::VIA))
         && theirs.value() == value
         && let Ok(typed) = theirs.typed()
         && typed.to_string() == value
@@ -77,7 +99,7 @@ fn compare(data: &[u8]) -> usize {
         let host = ours.via().map(|via| text(via.host().as_bytes())).unwrap_or_default();
         same(host, typed.uri.host().to_string());
     }
-    if let (Ok(theirs), Some(value)) = (theirs.from_header(), held(&ours, Name::FROM))
+    if let (Ok(theirs), Some(value)) = (theirs.from_header(), held(ours, Name::FROM))
         && theirs.value() == value
         && let Ok(typed) = theirs.typed()
         && typed.to_string() == value
@@ -86,7 +108,7 @@ fn compare(data: &[u8]) -> usize {
         same(ours.from_tag().map(text).unwrap_or_default(), tag);
         same(ours.from().map(|from| text(from.uri())).unwrap_or_default(), typed.uri.to_string());
     }
-    if let (Ok(theirs), Some(value)) = (theirs.to_header(), held(&ours, Name::TO))
+    if let (Ok(theirs), Some(value)) = (theirs.to_header(), held(ours, Name::TO))
         && theirs.value() == value
         && let Ok(typed) = theirs.typed()
         && typed.to_string() == value
@@ -95,7 +117,7 @@ fn compare(data: &[u8]) -> usize {
         same(ours.to_tag().map(text).unwrap_or_default(), tag);
         same(ours.to().map(|to| text(to.uri())).unwrap_or_default(), typed.uri.to_string());
     }
-    if let (Ok(theirs), Some(value)) = (theirs.cseq_header(), held(&ours, Name::CSEQ))
+    if let (Ok(theirs), Some(value)) = (theirs.cseq_header(), held(ours, Name::CSEQ))
         && theirs.value() == value
         && let Ok(typed) = theirs.typed()
         && typed.to_string() == value
@@ -104,10 +126,9 @@ fn compare(data: &[u8]) -> usize {
         same(cseq.number.to_string(), typed.seq.to_string());
         same(cseq.method.to_string(), typed.method.to_string());
     }
-    if let (Ok(theirs), Some(value)) = (theirs.call_id_header(), held(&ours, Name::CALL_ID)) {
+    if let (Ok(theirs), Some(value)) = (theirs.call_id_header(), held(ours, Name::CALL_ID)) {
         same(value, theirs.value().trim().to_owned());
     }
-    compared
 }
 
 /// The first header of this name, when it is spelt out in full.
