@@ -12,6 +12,7 @@ mod fields;
 pub mod framer;
 mod index;
 mod lex;
+mod line;
 mod message;
 mod method;
 mod name_addr;
@@ -41,7 +42,8 @@ pub use fields::{
 };
 pub use framer::Framer;
 pub use lex::{Elements, unfold, unquote};
-pub use message::{Line, Message};
+pub use line::Line;
+pub use message::Message;
 pub use method::Method;
 pub use name_addr::NameAddr;
 pub use names::Name;

@@ -10,8 +10,9 @@ use crate::defect::{Defect, DefectKind, ParseError, Verdict};
 use crate::fields::CSeq;
 use crate::index::Span;
 use crate::lex::{self, Elements};
+use crate::line::Line;
 use crate::name_addr::NameAddr;
-use crate::names::{GARBLED, Name, OTHER};
+use crate::names::{Name, OTHER};
 use crate::parse::{self, BodyLen, FROM_PEERS, Head, Limits, Start};
 use crate::uri::Host;
 use crate::via::Via;
@@ -371,51 +372,5 @@ impl Eq for Message {}
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.bytes.escape_ascii())
-    }
-}
-
-/// One header line of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
-    id: u8,
-    name_text: &'a [u8],
-    value: &'a [u8],
-    whole: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Line<'a> {
-    /// Returns the name; `None` when the line has none that can be read.
-    #[must_use]
-    pub fn name(&self) -> Option<Name<'a>> {
-        match self.id {
-            GARBLED => None,
-            OTHER => Some(Name::new(self.name_text)),
-            id => Name::from_id(id),
-        }
-    }
-
-    /// Returns the name as written, compact or in odd case.
-    #[must_use]
-    pub const fn name_text(&self) -> &'a [u8] {
-        self.name_text
-    }
-
-    /// Returns the value without white space around it.
-    #[must_use]
-    pub const fn value(&self) -> &'a [u8] {
-        self.value
-    }
-
-    /// Returns the whole line, line break and folds included.
-    #[must_use]
-    pub const fn as_bytes(&self) -> &'a [u8] {
-        self.whole
-    }
-
-    /// Returns where the line starts in the message.
-    #[must_use]
-    pub const fn offset(&self) -> usize {
-        self.at
     }
 }
