@@ -20,7 +20,8 @@ pub struct ServerConfig {
     pub algorithms: Vec<Algorithm>,
     /// Which protection is offered.
     pub qops: Qops,
-    /// How long a nonce serves.
+    /// How long a nonce serves. After a clock was set back it serves that much
+    /// longer, but at most twice as long.
     pub nonce_life: Duration,
     /// True for a proxy, which asks with 407, false for a user agent server or
     /// registrar, which asks with 401.
@@ -201,8 +202,9 @@ impl Server {
         }
         let nonce_made_at =
             self.nonce_made_at(&credentials.nonce, place).ok_or(VerifyError::Stale)?;
-        // A clock that was set back makes no nonce older.
-        if self.config.nonce_life <= now.saturating_sub(nonce_made_at) {
+        // A clock that was set back makes no nonce older, and none live on and on.
+        let (age, lead) = (now.saturating_sub(nonce_made_at), nonce_made_at.saturating_sub(now));
+        if self.config.nonce_life <= age || self.config.nonce_life < lead {
             return Err(VerifyError::Stale);
         }
         let nonce_count = credentials.qop.and(credentials.nonce_count);

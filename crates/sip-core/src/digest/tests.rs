@@ -169,6 +169,8 @@ fn a_nonce_ages_and_is_known_only_where_it_was_made() {
     assert!(run.verify(NOW + life - Duration::from_millis(1), &request).is_ok());
     assert_eq!(run.verify(NOW + life, &request), Err(VerifyError::Stale));
     assert!(run.verify(NOW - life, &request).is_ok(), "a clock was set back");
+    let further = NOW - life - Duration::from_millis(1);
+    assert_eq!(run.verify(further, &request), Err(VerifyError::Stale));
 
     let credentials = run.server.credentials(&request).expect("credentials");
     let password = Password::new("secret");
