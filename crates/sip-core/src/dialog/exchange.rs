@@ -119,12 +119,12 @@ impl Exchange {
 
     /// Notes that we offer in something that is no request of its own: in the
     /// 2xx, or in a reliable provisional response, to an INVITE without one.
-    pub const fn offered(&mut self) {
+    pub const fn offer_sent(&mut self) {
         self.offer = Some(Side::Ours);
     }
 
     /// Notes that the peer does so.
-    pub const fn was_offered(&mut self) {
+    pub const fn offer_received(&mut self) {
         self.offer = Some(Side::Theirs);
     }
 
@@ -271,7 +271,7 @@ mod tests {
     fn an_offer_in_an_answer_is_open_until_it_is_answered_itself() {
         let mut callee = Exchange::new();
         callee.receive(INVITE, false, 0).expect("it rests");
-        callee.offered();
+        callee.offer_sent();
         assert_eq!(callee.receive(UPDATE, true, 0), Err(Glare::Pending));
         callee.answered();
         callee.received_ended(INVITE);
@@ -279,7 +279,7 @@ mod tests {
 
         let mut caller = Exchange::new();
         caller.send(INVITE, false).expect("it rests");
-        caller.was_offered();
+        caller.offer_received();
         caller.sent_ended(INVITE);
         assert!(caller.has_offer(), "our ACK answers it");
         caller.answered();
