@@ -53,3 +53,6 @@ pub use status::reason_phrase;
 pub use uri::{Host, Scheme, Uri};
 pub use via::Via;
 pub use writer::Writer;
+
+/// The golden ratio in 64 bits, which makes of one seed something unlike it.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

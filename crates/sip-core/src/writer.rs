@@ -140,6 +140,8 @@ impl Writer {
         out.extend_from_slice(&self.body);
         // Answers are kept for half a minute, so they hold no spare memory.
         out.shrink_to_fit();
+        // A start line is written from what was filtered, whatever a peer sent: see
+        // the property `a_written_message_says_what_was_said_and_no_more`.
         let limits = Limits { head_len_max: usize::MAX, headers_max: usize::MAX };
         Message::parse_within(Bytes::from(out), limits)
             .expect("a written start line can be read, and no limit is set")

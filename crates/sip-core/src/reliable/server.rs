@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::OPTION;
-use crate::{Message, Name, Writer};
+use crate::{Message, Name, SPREAD, Writer};
 
 /// The reliable provisional responses to one INVITE: one at a time, each
 /// repeated until its PRACK comes (RFC 3262 §3).
@@ -96,7 +96,7 @@ impl Server {
     pub fn new(invite: &Message, t1: Duration, seed: u64) -> Self {
         // RFC 3262 §3: from 1 to 2^31 - 1. The high bits of a product are the
         // well mixed ones.
-        let drawn = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 34;
+        let drawn = seed.wrapping_mul(SPREAD) >> 34;
         Self {
             t1,
             cseq: invite.cseq().map_or(0, |cseq| cseq.number),

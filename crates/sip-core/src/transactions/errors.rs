@@ -24,8 +24,9 @@ pub enum RequestError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RespondError {
-    /// The transaction ended. A request other than INVITE ends by itself after
-    /// 64 T1, when no answer can reach its client any more.
+    /// The transaction ended, or the key is of another table. A request other
+    /// than INVITE ends by itself after 64 T1, when no answer can reach its
+    /// client any more.
     #[error("the transaction has ended")]
     Ended,
     /// A final answer was sent before.
@@ -48,7 +49,8 @@ pub enum RespondError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CancelError {
-    /// The transaction ended.
+    /// The transaction ended, or its INVITE is not whole (its verdict was not
+    /// to process it), so that no CANCEL can be made of it.
     #[error("the transaction has ended")]
     Ended,
     /// Only an INVITE can be cancelled.

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::{Message, Method, Name};
+use crate::{Message, Method, Name, SPREAD};
 
 /// A keyed 128-bit hash of whatever identifies a transaction. Two different
 /// transactions have the same one with a chance of 2^-128, and nobody without
@@ -33,7 +33,7 @@ enum Role {
 impl Hashing {
     pub(super) fn new(seed: u64) -> Self {
         // The second half only has to differ from the first.
-        Self { keyed: SipHasher13::new_with_keys(seed, seed.rotate_left(32) ^ KEY_SPREAD) }
+        Self { keyed: SipHasher13::new_with_keys(seed, seed.rotate_left(32) ^ SPREAD) }
     }
 
     /// RFC 3261 §17.1.3: branch and CSeq method.
@@ -234,6 +234,3 @@ impl Hasher for IdentityHasher {
 
 /// The magic cookie that starts a branch of RFC 3261 §8.1.1.7.
 pub(super) const COOKIE: &[u8] = b"z9hG4bK";
-
-/// An arbitrary odd constant (the golden ratio in 64 bits).
-const KEY_SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,7 +1,5 @@
 //! What users of the crate see.
 
-#![allow(missing_docs, reason = "tests")]
-
 mod checks;
 mod conversions;
 mod corpus;
