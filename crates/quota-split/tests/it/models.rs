@@ -93,6 +93,14 @@ fn lending_holds_the_limit() {
 }
 
 #[test]
+fn lending_holds_the_limit_under_two_coordinators() {
+    let weights = [vec![1, 1], vec![1, 3]];
+    let begin = if all() { vec![(2, 1), (1, 1)] } else { vec![(2, 0), (1, 1)] };
+    let small = Small { limits: vec![3], begin, weights, ..lent() };
+    holds("lending, two epochs", &Small { leads: 2, calls: u8::from(all()), ticks: 0, ..small });
+}
+
+#[test]
 fn grants_before_all_promises_break_the_limit() {
     breaks(&Small { mutant: Mutant::GrowEarly, leads: 1, ..two() });
 }
