@@ -9,9 +9,12 @@ use siphasher::sip::SipHasher13;
 
 use crate::{NodeId, Tree};
 
+use check::{Cell, Extra, Rate, State, check, count};
+
 pub use audit::{Drift, View};
 
 mod audit;
+mod check;
 
 /// The calls of one segment, counted at every node they touch.
 ///
@@ -108,42 +111,6 @@ pub enum Full {
     PerSecond,
 }
 
-/// What every call touches, small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct State {
-    parent: u32,
-    /// The place of what few nodes have.
-    extra: u32,
-    cells: [Cell; 3],
-    peak: u32,
-    refused: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Cell {
-    /// `ENDLESS` without a limit.
-    share: u32,
-    used: u32,
-}
-
-/// What few nodes have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Extra {
-    soft: bool,
-    /// Where burst levels 1 and 2 end on this segment.
-    levels: [u32; 2],
-    rate: Option<Rate>,
-}
-
-/// A window of one second that the first call after the last one opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Rate {
-    limit: u32,
-    share: u32,
-    opened: Duration,
-    count: u32,
-}
-
 /// Where a call stands in `Ledger::calls`; never iterated, and no part of what a ledger is.
 #[derive(Clone, Debug)]
 struct Places(HashMap<CallId, u32, Key>);
@@ -155,8 +122,6 @@ const NONE: u32 = u32::MAX;
 
 /// No segment can carry so many calls: a call needs more than a byte.
 const ENDLESS: u32 = u32::MAX;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 impl Ledger {
     /// Starts with no call and no share of any limit. `seed` keys the look-up of calls.
@@ -370,81 +335,6 @@ impl Ledger {
     }
 }
 
-/// Says where a call does not fit, and what is full there.
-fn check(
-    nodes: &[State],
-    extras: &[Extra],
-    since: Duration,
-    call: Call,
-) -> Result<Admission, (NodeId, Full)> {
-    let mut admission = Admission { level: 1, over: None, again: false };
-    let mut at = call.node.0;
-    while at != NONE {
-        let state = &nodes[at as usize];
-        let extra = extras.get(state.extra as usize);
-        if let Some(what) = state.full(extra, since, call.direction) {
-            if !extra.is_some_and(|extra| extra.soft) {
-                return Err((NodeId(at), what));
-            }
-            admission.over = admission.over.or(Some(NodeId(at)));
-        }
-        if let Some(extra) = extra {
-            admission.level = admission.level.max(extra.level(state.cells[0].used));
-        }
-        at = state.parent;
-    }
-    Ok(admission)
-}
-
-/// Counts a call at its node and everything above; tells whether one of them has what few have.
-fn count(nodes: &mut [State], call: Call) -> bool {
-    let mut rare = false;
-    let mut at = call.node.0;
-    while at != NONE {
-        let state = &mut nodes[at as usize];
-        for counter in [Counter::Calls, call.direction.counter()] {
-            let used = &mut state.cells[counter.index()].used;
-            *used = used.saturating_add(1);
-        }
-        state.peak = state.peak.max(state.cells[0].used);
-        rare |= state.extra != NONE;
-        at = state.parent;
-    }
-    rare
-}
-
-impl State {
-    /// Returns what stops a call here.
-    fn full(&self, extra: Option<&Extra>, since: Duration, direction: Direction) -> Option<Full> {
-        for counter in [Counter::Calls, direction.counter()] {
-            let cell = self.cells[counter.index()];
-            if cell.share <= cell.used {
-                return Some(Full::Counter(counter));
-            }
-        }
-        let rate = extra?.rate?;
-        let full = if rate.is_over(since) { rate.share == 0 } else { rate.share <= rate.count };
-        full.then_some(Full::PerSecond)
-    }
-}
-
-impl Extra {
-    /// Returns the burst level of one call more.
-    fn level(&self, used: u32) -> u8 {
-        match self.levels {
-            [first, _] if used < first => 1,
-            [_, second] if used < second => 2,
-            [_, _] => 3,
-        }
-    }
-}
-
-impl Rate {
-    fn is_over(&self, since: Duration) -> bool {
-        self.count == 0 || self.opened + SECOND <= since
-    }
-}
-
 impl Direction {
     /// Returns the counter of this direction alone.
     pub fn counter(self) -> Counter {
@@ -500,7 +390,7 @@ impl Hash for Places {
 }
 
 fn narrow(len: usize) -> u32 {
-    u32::try_from(len).expect("fewer nodes and calls than a byte each would allow")
+    u32::try_from(len).expect("a ledger has fewer than 2^32 nodes and calls")
 }
 
 #[cfg(test)]

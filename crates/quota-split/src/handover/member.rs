@@ -4,13 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{
-    ColumnCell, ColumnPart, Epoch, Grow, Held, Prepare, Promise, Report, Stamp, Timing,
-    ToCoordinator, ToMember, column_digest,
-};
+use super::{Epoch, Held, Report, Stamp, Timing, ToCoordinator, ToMember};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
 use crate::{
     Admission, Call, CallId, Counter, Document, Drift, Ledger, Partition, Refusal, SegmentId, Sight,
 };
@@ -19,6 +15,7 @@ use borrower::Borrower;
 pub use partner::MemberState;
 
 mod borrower;
+mod division;
 mod lending;
 mod partner;
 
@@ -325,119 +322,6 @@ impl Member {
         }
     }
 
-    fn prepare(&mut self, now: Instant, prepare: &Prepare) {
-        let stamp = prepare.stamp;
-        if self.follows(stamp) {
-            // The promise may have been lost. What is held now is no more than what was held then.
-            return self.promise();
-        }
-        if let Some(promised) = self.promised().filter(|promised| stamp <= *promised) {
-            return self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised });
-        }
-        let recipe = &prepare.recipe;
-        let same =
-            (recipe.document, recipe.digest) == (self.document.version(), self.document.digest());
-        let (targets, names) = match &prepare.column {
-            Some(column) => {
-                self.take_parts(&column.parts);
-                let targets = column.cells.iter().map(|cell| cell.target).collect();
-                (targets, Some(column.cells.iter().map(|cell| self.find(cell)).collect()))
-            }
-            None if same => {
-                let plan = Plan::new(&self.document, recipe);
-                let counters = self.document.counters().iter();
-                let targets =
-                    counters.map(|l| plan.target(&self.document, l, self.segment)).collect();
-                self.take_parts(&plan.parts(&self.document, self.segment).collect::<Vec<_>>());
-                (targets, None)
-            }
-            None => return self.send(stamp.epoch, ToCoordinator::NeedColumn { stamp }),
-        };
-        for limited in self.document.counters() {
-            self.ledger.set_elsewhere(limited.node, limited.counter, None);
-        }
-        let (document, sight) = (recipe.document, recipe.sight);
-        let followed = Followed { stamp, sight, document, seq: 0, targets, names };
-        for (counter, &target) in (0..).zip(&followed.targets) {
-            if let Some(place) = followed.own(counter) {
-                self.shrink(place, target);
-            }
-        }
-        self.followed = Some(followed);
-        self.dirty.clear();
-        self.unheard.clear();
-        (self.report_at, self.resend_at) = (None, None);
-        self.renew(now);
-        self.borrower.restart(&self.document, now, &self.timing);
-        self.promise();
-    }
-
-    fn promise(&mut self) {
-        let Some(followed) = &self.followed else { return };
-        let held = |counter| followed.own(counter).map_or(0, |place| self.held(place).held);
-        let held =
-            (0..).zip(&followed.targets).map(|(counter, target)| (counter, held(counter), target));
-        let held = held.filter(|(_, held, target)| held != *target);
-        let promise = Promise {
-            stamp: followed.stamp,
-            held: held.map(|(counter, held, _)| (counter, held)).collect(),
-            digest: column_digest(followed.targets.iter().copied()),
-            settled: self.settled,
-        };
-        self.send(promise.stamp.epoch, ToCoordinator::Promise(promise));
-    }
-
-    fn grow(&mut self, now: Instant, grow: &Grow) {
-        let Some(followed) = self.followed.as_mut().filter(|f| f.stamp == grow.stamp) else {
-            return;
-        };
-        if followed.seq < grow.seq {
-            followed.seq = grow.seq;
-            let followed = followed.clone();
-            if followed.sight == Sight::Whole {
-                self.settled = Some(followed.document);
-            }
-            if grow.rest {
-                let listed: BTreeSet<u32> =
-                    grow.cells.iter().map(|(counter, _)| *counter).collect();
-                for (counter, &target) in (0..).zip(&followed.targets) {
-                    if let Some(place) =
-                        followed.own(counter).filter(|_| !listed.contains(&counter))
-                    {
-                        self.raise(now, place, target);
-                    }
-                }
-            }
-            for &(counter, cap) in &grow.cells {
-                if let Some(place) = followed.own(counter) {
-                    self.borrower.found(place);
-                    self.raise(now, place, cap);
-                }
-            }
-            if grow.rest {
-                self.borrower.ask_again();
-                self.tell_all(now);
-            }
-            self.retry(now);
-        }
-        self.report(now, true);
-    }
-
-    fn lapse(&mut self, now: Instant) {
-        for place in self.weighted() {
-            self.shrink(place, 0);
-            self.dirty.insert(place);
-        }
-        self.outputs.push_back(MemberOutput::Lapsed);
-        self.report(now, false);
-    }
-
-    fn renew(&mut self, now: Instant) {
-        if !self.weighted().is_empty() {
-            self.lease_until = Some(now + self.timing.lease);
-        }
-    }
-
     fn take_document(&mut self, now: Instant, document: Arc<Document>) {
         self.ledger = self.ledger.moved(self.document.tree(), document.tree());
         // Numbers of counters have changed: what is followed can no longer be told from others.
@@ -481,23 +365,10 @@ impl Member {
         self.send(report.stamp.epoch, ToCoordinator::Report(report));
     }
 
-    /// Takes its part of rates and burst levels, which nobody hands out.
-    fn take_parts(&mut self, parts: &[ColumnPart]) {
-        for part in parts {
-            let Some(id) = self.document.tree().find(&part.node) else { continue };
-            self.ledger.set_rate(id, part.per_second);
-            self.ledger.set_levels(id, part.levels);
-        }
-    }
-
     fn weighted(&self) -> Vec<u32> {
         let counters = (0..).zip(self.document.counters());
         let weighted = counters.filter(|(_, c)| c.partition == Partition::WeightMajority);
         weighted.map(|(place, _)| place).collect()
-    }
-
-    fn find(&self, cell: &ColumnCell) -> Option<u32> {
-        self.document.place(self.document.tree().find(&cell.node)?, cell.counter)
     }
 
     fn follows(&self, stamp: Stamp) -> bool {
@@ -524,18 +395,6 @@ impl Member {
     fn shrink(&mut self, place: u32, cap: u32) {
         let limited = self.document.counters()[place as usize];
         let cap = cap.min(self.share(place));
-        self.ledger.set_share(limited.node, limited.counter, cap);
-    }
-
-    fn raise(&mut self, now: Instant, place: u32, cap: u32) {
-        let limited = self.document.counters()[place as usize];
-        if limited.partition == Partition::WeightMajority
-            && self.lease_until.is_none_or(|until| until <= now)
-        {
-            self.dirty.insert(place);
-            return;
-        }
-        let cap = cap.max(self.share(place));
         self.ledger.set_share(limited.node, limited.counter, cap);
     }
 

@@ -1,0 +1,151 @@
+//! How a member obeys a division: it shrinks and promises, then grows by what is granted.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::{Followed, Member, MemberOutput};
+use crate::handover::{
+    ColumnCell, ColumnPart, Grow, Prepare, Promise, ToCoordinator, column_digest,
+};
+use crate::plan::Plan;
+use crate::{Partition, Sight};
+
+impl Member {
+    pub(super) fn prepare(&mut self, now: Instant, prepare: &Prepare) {
+        let stamp = prepare.stamp;
+        if self.follows(stamp) {
+            // The promise may have been lost. What is held now is no more than what was held then.
+            return self.promise();
+        }
+        if let Some(promised) = self.promised().filter(|promised| stamp <= *promised) {
+            return self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised });
+        }
+        let recipe = &prepare.recipe;
+        let same =
+            (recipe.document, recipe.digest) == (self.document.version(), self.document.digest());
+        let (targets, names) = match &prepare.column {
+            Some(column) => {
+                self.take_parts(&column.parts);
+                let targets = column.cells.iter().map(|cell| cell.target).collect();
+                (targets, Some(column.cells.iter().map(|cell| self.find(cell)).collect()))
+            }
+            None if same => {
+                let plan = Plan::new(&self.document, recipe);
+                let counters = self.document.counters().iter();
+                let targets =
+                    counters.map(|l| plan.target(&self.document, l, self.segment)).collect();
+                self.take_parts(&plan.parts(&self.document, self.segment).collect::<Vec<_>>());
+                (targets, None)
+            }
+            None => return self.send(stamp.epoch, ToCoordinator::NeedColumn { stamp }),
+        };
+        for limited in self.document.counters() {
+            self.ledger.set_elsewhere(limited.node, limited.counter, None);
+        }
+        let (document, sight) = (recipe.document, recipe.sight);
+        let followed = Followed { stamp, sight, document, seq: 0, targets, names };
+        for (counter, &target) in (0..).zip(&followed.targets) {
+            if let Some(place) = followed.own(counter) {
+                self.shrink(place, target);
+            }
+        }
+        self.followed = Some(followed);
+        self.dirty.clear();
+        self.unheard.clear();
+        (self.report_at, self.resend_at) = (None, None);
+        self.renew(now);
+        self.borrower.restart(&self.document, now, &self.timing);
+        self.promise();
+    }
+
+    fn promise(&mut self) {
+        let Some(followed) = &self.followed else { return };
+        let held = |counter| followed.own(counter).map_or(0, |place| self.held(place).held);
+        let held =
+            (0..).zip(&followed.targets).map(|(counter, target)| (counter, held(counter), target));
+        let held = held.filter(|(_, held, target)| held != *target);
+        let promise = Promise {
+            stamp: followed.stamp,
+            held: held.map(|(counter, held, _)| (counter, held)).collect(),
+            digest: column_digest(followed.targets.iter().copied()),
+            settled: self.settled,
+        };
+        self.send(promise.stamp.epoch, ToCoordinator::Promise(promise));
+    }
+
+    pub(super) fn grow(&mut self, now: Instant, grow: &Grow) {
+        let Some(followed) = self.followed.as_mut().filter(|f| f.stamp == grow.stamp) else {
+            return;
+        };
+        if followed.seq < grow.seq {
+            followed.seq = grow.seq;
+            let followed = followed.clone();
+            if followed.sight == Sight::Whole {
+                self.settled = Some(followed.document);
+            }
+            if grow.rest {
+                let listed: BTreeSet<u32> =
+                    grow.cells.iter().map(|(counter, _)| *counter).collect();
+                for (counter, &target) in (0..).zip(&followed.targets) {
+                    if let Some(place) =
+                        followed.own(counter).filter(|_| !listed.contains(&counter))
+                    {
+                        self.raise(now, place, target);
+                    }
+                }
+            }
+            for &(counter, cap) in &grow.cells {
+                if let Some(place) = followed.own(counter) {
+                    self.borrower.found(place);
+                    self.raise(now, place, cap);
+                }
+            }
+            if grow.rest {
+                self.borrower.ask_again();
+                self.tell_all(now);
+            }
+            self.retry(now);
+        }
+        self.report(now, true);
+    }
+
+    pub(super) fn lapse(&mut self, now: Instant) {
+        for place in self.weighted() {
+            self.shrink(place, 0);
+            self.dirty.insert(place);
+        }
+        self.outputs.push_back(MemberOutput::Lapsed);
+        self.report(now, false);
+    }
+
+    pub(super) fn renew(&mut self, now: Instant) {
+        if !self.weighted().is_empty() {
+            self.lease_until = Some(now + self.timing.lease);
+        }
+    }
+
+    /// Takes its part of rates and burst levels, which nobody hands out.
+    fn take_parts(&mut self, parts: &[ColumnPart]) {
+        for part in parts {
+            let Some(id) = self.document.tree().find(&part.node) else { continue };
+            self.ledger.set_rate(id, part.per_second);
+            self.ledger.set_levels(id, part.levels);
+        }
+    }
+
+    fn find(&self, cell: &ColumnCell) -> Option<u32> {
+        self.document.place(self.document.tree().find(&cell.node)?, cell.counter)
+    }
+
+    fn raise(&mut self, now: Instant, place: u32, cap: u32) {
+        let limited = self.document.counters()[place as usize];
+        if limited.partition == Partition::WeightMajority
+            && self.lease_until.is_none_or(|until| until <= now)
+        {
+            self.dirty.insert(place);
+            return;
+        }
+        let cap = cap.max(self.share(place));
+        self.ledger.set_share(limited.node, limited.counter, cap);
+    }
+}
