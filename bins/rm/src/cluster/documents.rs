@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use driver::config::Faults;
@@ -13,8 +13,11 @@ use failover::NodeId;
 pub use frame::{DocumentFrame, DocumentHeld, DocumentPart, DocumentWanted};
 pub use reader::Reader;
 
-use super::document::{ClusterDocument, TEXT_MAX};
+use fetch::Fetch;
 
+use super::document::ClusterDocument;
+
+mod fetch;
 mod frame;
 mod reader;
 #[cfg(test)]
@@ -204,30 +207,8 @@ enum Source {
     },
 }
 
-/// A document on its way here.
-#[derive(Debug)]
-struct Fetch {
-    version: u64,
-    digest: u64,
-    len: usize,
-    from: NodeId,
-    bytes: Vec<u8>,
-    /// Where the parts that were asked for end.
-    until: usize,
-    ask_at: Instant,
-}
-
-/// How much of a document one frame carries.
-const PART_LEN: usize = 32 << 10;
-
-/// How many parts are sent at one asking, so that no heartbeat waits behind more.
-const PARTS: usize = 4;
-
 /// How many documents may be read at a time.
 const READING_MAX: usize = 4;
-
-/// What was asked for and has not come is asked for again after this.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Documents {
     /// Starts with the newer of what the disk held and the file that the configuration names; of one
@@ -324,15 +305,6 @@ impl Documents {
     /// Returns the newest document here, stored or being stored.
     fn newest(&self) -> Option<&Arc<ClusterDocument>> {
         self.pending.last().map(|pending| &pending.document).or(self.current.as_ref())
-    }
-
-    /// Returns the highest version fetched from a peer that is being read.
-    fn being_read(&self) -> Option<u64> {
-        let versions = self.reading.values().filter_map(|source| match source {
-            Source::Peer { version, .. } => Some(*version),
-            Source::Operator(_) => None,
-        });
-        versions.max()
     }
 
     fn put(&mut self, id: u64, text: Bytes) {
@@ -441,103 +413,6 @@ impl Documents {
         let Config { segment, site } = self.config.clone();
         let held = DocumentHeld { version, digest, len, segment, site };
         self.outputs.push_back(Output::Send { peer, frame: DocumentFrame::Held(held) });
-    }
-
-    fn hear(&mut self, now: Instant, peer: NodeId, held: DocumentHeld) {
-        if held.segment == self.config.segment && held.site != self.config.site {
-            self.alarm(Alarm::Site(peer));
-        }
-        let (version, digest) = (held.version, held.digest);
-        self.linked.insert(peer, Some(held));
-        let newest = self.newest().map(|newest| (newest.version, newest.digest));
-        if newest.is_some_and(|(other, text)| other == version && text != digest) {
-            self.alarm(Alarm::Conflict { peer, version });
-        }
-        let fetched = self.fetch.as_ref().map(|fetch| fetch.version);
-        let ahead = newest.map(|(version, _)| version).max(fetched).max(self.being_read());
-        if ahead < Some(version) && version != 0 && self.unreadable != Some((version, digest)) {
-            self.fetch_on(now);
-        }
-    }
-
-    /// Asks for the newest document that a peer has, going on where an earlier asking ended.
-    fn fetch_on(&mut self, now: Instant) {
-        let newest = self.newest().map(|newest| newest.version);
-        let newest = newest.max(self.being_read()).unwrap_or(0);
-        let bad = self.unreadable;
-        let asked = self.fetch.as_ref().map(|fetch| fetch.from);
-        let held = self.linked.iter().filter_map(|(peer, held)| Some((*peer, held.as_ref()?)));
-        let held = held.filter(|(_, held)| {
-            newest < held.version
-                && bad != Some((held.version, held.digest))
-                && (1..=TEXT_MAX).contains(&(held.len as usize))
-        });
-        // Another one than was asked before, if there is one.
-        let best = held.max_by_key(|(peer, held)| (held.version, Some(*peer) != asked));
-        let Some((from, held)) = best else {
-            self.fetch = None;
-            return;
-        };
-        let (version, digest) = (held.version, held.digest);
-        let same = |fetch: &Fetch| (fetch.version, fetch.digest) == (version, digest);
-        let bytes = self.fetch.take().filter(same).map(|fetch| fetch.bytes).unwrap_or_default();
-        let (len, until, ask_at) = (held.len as usize, bytes.len(), now);
-        self.fetch = Some(Fetch { version, digest, len, from, bytes, until, ask_at });
-        self.ask(now);
-    }
-
-    fn ask(&mut self, now: Instant) {
-        let Some(fetch) = &mut self.fetch else { return };
-        fetch.until = fetch.len.min(fetch.bytes.len() + PARTS * PART_LEN);
-        fetch.ask_at = now + PATIENCE;
-        let offset = u32::try_from(fetch.bytes.len()).unwrap_or(u32::MAX);
-        let wanted = DocumentWanted { version: fetch.version, digest: fetch.digest, offset };
-        let frame = DocumentFrame::Wanted(wanted);
-        self.outputs.push_back(Output::Send { peer: fetch.from, frame });
-    }
-
-    fn give(&mut self, peer: NodeId, wanted: DocumentWanted) {
-        let DocumentWanted { version, digest, offset } = wanted;
-        let current = self.current.as_ref();
-        let Some(current) = current.filter(|one| (one.version, one.digest) == (version, digest))
-        else {
-            return self.say(peer);
-        };
-        let rest = current.text.as_bytes().get(offset as usize..).unwrap_or_default();
-        let parts = (offset..).step_by(PART_LEN).zip(rest.chunks(PART_LEN)).take(PARTS);
-        for (offset, part) in parts {
-            let part = DocumentPart { version, digest, offset, bytes: part.to_vec() };
-            self.outputs.push_back(Output::Send { peer, frame: DocumentFrame::Part(part) });
-        }
-    }
-
-    fn take(&mut self, now: Instant, peer: NodeId, part: &DocumentPart) {
-        let Some(fetch) = &mut self.fetch else { return };
-        let expected = (fetch.from, fetch.version, fetch.digest, fetch.bytes.len());
-        let came = (peer, part.version, part.digest, part.offset as usize);
-        if came != expected || part.bytes.is_empty() {
-            return;
-        }
-        fetch.bytes.extend_from_slice(&part.bytes);
-        fetch.ask_at = now + PATIENCE;
-        if fetch.len <= fetch.bytes.len() {
-            self.finish(now);
-        } else if fetch.until <= fetch.bytes.len() {
-            self.ask(now);
-        }
-    }
-
-    fn finish(&mut self, now: Instant) {
-        let Some(Fetch { version, digest, from: peer, bytes, .. }) = self.fetch.take() else {
-            return;
-        };
-        if super::document::digest(&bytes) == digest {
-            self.read(bytes.into(), Source::Peer { peer, version, digest });
-        } else {
-            self.unreadable = Some((version, digest));
-            self.alarm(Alarm::Unreadable { peer, version });
-            self.fetch_on(now);
-        }
     }
 
     fn alarm(&mut self, alarm: Alarm) {

@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use super::fetch::{PART_LEN, PARTS};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
