@@ -8,6 +8,12 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Debug, Default)]
 pub struct Figures(Vec<Duration>);
 
+impl FromIterator<Duration> for Figures {
+    fn from_iter<I: IntoIterator<Item = Duration>>(samples: I) -> Self {
+        Self(samples.into_iter().collect())
+    }
+}
+
 impl Figures {
     /// Takes a sample in.
     pub fn push(&mut self, sample: Duration) {
