@@ -89,6 +89,23 @@ fn a_reference_to_an_ipv6_address_is_a_host() {
 }
 
 #[test]
+fn a_scope_means_nothing_elsewhere_and_is_no_part_of_an_address() {
+    for host in ["[fe80::1%eth0]", "[fe80::1%25eth0]", "[::1%1]"] {
+        assert!(Uri::parse(format!("sip:a@{host}").as_bytes()).is_err(), "{host}");
+        let from = format!("From: <sip:a@{host}>;tag=1");
+        Sample::request("OPTIONS").set("From", from).refused(400);
+        let via = format!("Via: SIP/2.0/UDP {host};branch=z9hG4bK1");
+        Sample::request("OPTIONS").set("Via", via).dropped();
+    }
+    // What a peer claims to have been seen from is replaced anyhow.
+    let via = "Via: SIP/2.0/UDP a;received=fe80::1%eth0;branch=z9hG4bK1";
+    let message = Sample::request("OPTIONS").set("Via", via).accepted();
+    assert_eq!(message.via().and_then(|via| via.received()), None);
+    let stamped = Edit::new(&message).via_received([192, 0, 2, 1].into(), 5060).finish();
+    assert!(text(&stamped).contains("Via: SIP/2.0/UDP a;branch=z9hG4bK1;received=192.0.2.1\r\n"));
+}
+
+#[test]
 fn any_scheme_is_kept_as_it_is() {
     for (uri, scheme) in [
         ("nobodyKnowsThisScheme:totallyopaquecontent", Scheme::Other),
