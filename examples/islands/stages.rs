@@ -20,6 +20,8 @@ const WATCHED: Duration = Duration::from_secs(10);
 const COUNTED_MAX: Duration = Duration::from_secs(4);
 /// How long after its last message a call is in the middle of nothing.
 const SETTLED: Duration = Duration::from_millis(500);
+/// Who takes a call over sends its ACK again if that is younger than 2 s, for it may be lost.
+const ACK_DOUBT: Duration = Duration::from_millis(2500);
 /// The ports of a new mediagate rest for 2 s.
 const PORTS_REST: Duration = Duration::from_millis(2500);
 
@@ -58,8 +60,7 @@ impl Show<'_> {
     fn one_of_a_pair(&mut self) -> anyhow::Result<()> {
         let name = "one RM of a pair killed";
         self.cluster.wait_until_protected(0)?;
-        // What changed last is copied within 50 ms.
-        pause(SETTLED);
+        pause(ACK_DOUBT);
         let before = Readings::take();
         let victim = speaker(0).context("nobody counts the calls of the first segment")?;
         let watch = self.watch();
