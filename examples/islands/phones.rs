@@ -193,10 +193,15 @@ fn has_an_end(fleet: &Fleet, pair: u32, refusals: &BTreeMap<PhoneId, u16>) -> bo
 }
 
 fn refusals(fleet: &Fleet) -> BTreeMap<PhoneId, u16> {
-    let refused = fleet.journal().events().filter_map(|(_, phone, event)| match event {
-        Event::Refused(status) => Some((phone?, status)),
-        Event::TimedOut => Some((phone?, NO_ANSWER)),
-        _ => None,
+    let refused = fleet.journal().events().filter_map(|(_, phone, event)| {
+        let status = if let Event::Refused(status) = event {
+            status
+        } else if event == Event::TimedOut {
+            NO_ANSWER
+        } else {
+            return None;
+        };
+        Some((phone?, status))
     });
     refused.collect()
 }
