@@ -340,6 +340,12 @@ pub(crate) fn check<F: Frame + PartialEq + std::fmt::Debug>(frame: &F) {
     driver::golden::check(&file(F::KIND), frame);
 }
 
+/// One form of a kind that has several, each in a file of its own.
+pub(crate) fn check_form<F: Frame + PartialEq + std::fmt::Debug>(form: &str, frame: &F) {
+    let file = file(F::KIND).with_file_name(format!("{:04x}-{form}.txt", F::KIND));
+    driver::golden::check(&file, frame);
+}
+
 fn file(kind: u16) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/testdata/frames");
     folder.join(format!("{kind:04x}.txt"))

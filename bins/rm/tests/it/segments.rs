@@ -3,6 +3,7 @@
 //! `HOLDLINE_SEEDS=0..20000 cargo test -p rm --test it segments` runs more of them.
 
 mod faults;
+mod frames;
 mod judge;
 mod seeds;
 mod world;

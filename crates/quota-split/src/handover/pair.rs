@@ -15,6 +15,8 @@ use speaker::Speaker;
 mod listener;
 mod message;
 mod speaker;
+#[cfg(test)]
+mod tests;
 
 /// One node of a segment, of which there are one or two.
 ///
@@ -193,7 +195,7 @@ impl Pair {
             PairInput::Live(calls) => self.live(now, calls),
             PairInput::Audit => {
                 if let Part::Speaker(speaker) = &mut self.part {
-                    speaker.want_audit(self.linked, self.present, &mut self.outputs);
+                    speaker.want_audit(self.linked, self.present, false, &mut self.outputs);
                 }
             }
         }
@@ -327,7 +329,7 @@ impl Pair {
             && gone
         {
             // What the partner took with it counts no longer.
-            speaker.want_audit(self.linked, self.present, &mut self.outputs);
+            speaker.want_audit(self.linked, self.present, true, &mut self.outputs);
         }
         if before == self.linked {
             return;

@@ -312,7 +312,9 @@ fn check_counts(
         Some(partner) if world.nodes[partner].cluster.is_some() => {
             island.contains(&partner) && node.connection.is_some()
         }
-        Some(_) | None => true,
+        // What a partner took with it may count for a minute.
+        Some(_) => false,
+        None => true,
     };
     let segment = |live: &&Live| world.nodes[live.owner].id.segment == node.id.segment;
     let live = count(&world.nodes, world.calls.values().filter(segment));

@@ -9,7 +9,7 @@ use super::judge::rest;
 use super::world::{Ms, World, plan};
 
 /// Longer than any bound: healing, stability of a cold site, leases, calls that drain.
-const QUIET: Ms = 32_000;
+const QUIET: Ms = 28_000;
 
 #[test]
 fn no_limit_is_passed_and_none_leaks_whatever_happens_to_segments() {

@@ -88,7 +88,7 @@ impl World {
             |id: &NodeId| ids.iter().position(|it| it.segment == id.segment && it.rm != id.rm);
         let mut world = Self {
             now: 0,
-            origin: origin(),
+            origin: now(),
             dice: Dice::new(seed),
             bad: false,
             nodes: ids.iter().map(|id| Node::new(*id, partner(id), &plan)).collect(),
@@ -674,6 +674,6 @@ impl Dice {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an origin for virtual time")]
-fn origin() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }

@@ -50,6 +50,9 @@ struct Seat {
     seq: u32,
     /// The last grant known to be applied.
     applied: u32,
+    /// The last grant that said everything: until it is known to be applied, whatever is given back
+    /// may be undone by it.
+    whole: u32,
     /// Counters granted and not known to be applied, with the grant that said so.
     pending: BTreeMap<u32, u32>,
     /// Counters granted and not sent yet.
@@ -145,7 +148,7 @@ impl Round {
         let seat = &mut self.seats[column];
         let applied = report.applied.min(seat.seq);
         // Written before a grant that is known to be applied, it may say less than is held now.
-        let fresh = 0 < applied && seat.applied <= applied;
+        let fresh = 0 < applied && seat.applied <= applied && seat.whole <= applied;
         let mut taken = fresh;
         seat.applied = seat.applied.max(applied);
         seat.pending.retain(|_, seq| applied < *seq);
@@ -424,7 +427,7 @@ impl Round {
 
     /// Says all that a member is not known to have applied.
     fn send_grow(
-        &self,
+        &mut self,
         column: usize,
         document: &Document,
         outputs: &mut VecDeque<CoordinatorOutput>,
@@ -432,6 +435,10 @@ impl Round {
         let seat = &self.seats[column];
         let to = self.plan.members()[column];
         let rest = seat.applied == 0;
+        if rest {
+            self.seats[column].whole = seat.seq;
+        }
+        let seat = &self.seats[column];
         let counters = (0..).zip(document.counters());
         let cells: Vec<(u32, u32)> = if rest {
             let differs = |&(counter, limited): &(u32, &Limited)| {

@@ -94,15 +94,22 @@ impl Speaker {
         self.member.handle_input(now, MemberInput::Document(document));
     }
 
-    /// Asks which calls live; the partner first, if it can say so.
-    pub(super) fn want_audit(&self, linked: bool, present: bool, outputs: &mut Outputs) {
+    /// Asks which calls live; the partner first, if it can say so. Those of a partner that has just gone
+    /// count as long as it is not known which of them died with it.
+    pub(super) fn want_audit(
+        &self,
+        linked: bool,
+        present: bool,
+        copied: bool,
+        outputs: &mut Outputs,
+    ) {
         if self.counting.is_some() {
             return;
         }
         if linked {
             outputs.push_back(PairOutput::Partner(PairMessage::List));
         } else if !present {
-            outputs.push_back(PairOutput::NeedLive { copied: true });
+            outputs.push_back(PairOutput::NeedLive { copied });
         }
     }
 
@@ -121,7 +128,7 @@ impl Speaker {
         }
         if self.audit_at <= now {
             self.audit_at = now + AUDIT;
-            self.want_audit(linked, present, outputs);
+            self.want_audit(linked, present, false, outputs);
         }
     }
 

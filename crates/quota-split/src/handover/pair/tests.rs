@@ -1,0 +1,319 @@
+use super::*;
+use crate::handover::{Grow, Prepare};
+use crate::{Counter, Direction, Limits, Method, Node, Part, Recipe, Sight, Tree};
+
+#[test]
+fn a_call_of_either_node_counts_once_at_the_speaker() {
+    let mut pair = Two::with_share(2);
+
+    pair.request(0, 1, false);
+    pair.request(1, 2, false);
+    pair.request(1, 2, false);
+    pair.request(0, 3, false);
+
+    assert!(pair.verdicts[&1].is_ok() && pair.verdicts[&2].is_ok());
+    assert!(matches!(pair.verdicts[&3], Err(Denial::Full(Refusal { used: 2, share: 2, .. }))));
+    assert_eq!(pair.used(0), Some(2));
+    pair.release(1, 2);
+    pair.release(1, 2);
+    assert_eq!(pair.used(0), Some(1));
+}
+
+#[test]
+fn nothing_reaches_the_coordinator_before_the_partner_holds_the_state() {
+    let mut pair = Two::with_share(2);
+    pair.sent.clear();
+    pair.deaf = true;
+
+    pair.hear_coordinator(0, ToMember::Prepare(prepare(2)));
+    assert_eq!(pair.sent, []);
+    pair.pass(7_000);
+    assert_eq!(pair.sent, []);
+    pair.pass(2_000);
+
+    assert!(matches!(pair.sent[..], [ToCoordinator::Promise(_)]), "alone in the end");
+}
+
+#[test]
+fn who_takes_over_counts_what_lives_and_goes_on_with_the_share() {
+    let mut pair = Two::with_share(3);
+    pair.request(0, 1, false);
+    pair.request(1, 2, false);
+
+    pair.die(0);
+    pair.live = vec![call(1), call(2)];
+    pair.pass(4_000);
+    pair.input(1, PairInput::Role(Role::Speaker));
+
+    assert_eq!((pair.used(1), pair.share(1)), (Some(2), Some(3)));
+    pair.request(1, 3, false);
+    pair.request(1, 4, false);
+    assert!(pair.verdicts[&3].is_ok());
+    assert!(matches!(pair.verdicts[&4], Err(Denial::Full(_))));
+}
+
+#[test]
+fn a_copy_that_may_be_old_is_not_trusted() {
+    let mut pair = Two::with_share(3);
+
+    pair.unlink();
+    pair.pass(8_500);
+    pair.live = vec![call(1)];
+    pair.input(1, PairInput::Role(Role::Speaker));
+
+    assert_eq!((pair.used(1), pair.share(1)), (Some(1), Some(0)));
+    assert_eq!(pair.nodes[1].promised(), Some(stamp(1)), "and no older division is obeyed");
+}
+
+#[test]
+fn a_call_that_hears_no_speaker_is_refused_by_name_and_never_counted() {
+    let mut pair = Two::with_share(3);
+    pair.deaf = true;
+
+    pair.request(1, 1, false);
+    assert_eq!(pair.verdicts.get(&1), None);
+    pair.pass(200);
+    pair.deaf = false;
+    pair.deliver();
+
+    assert_eq!(pair.verdicts[&1], Err(Denial::Unheard));
+    assert_eq!(pair.used(0), Some(0), "the release came behind the question");
+    pair.unlink();
+    pair.request(1, 2, false);
+    pair.request(1, 3, true);
+    assert_eq!(pair.verdicts[&2], Err(Denial::Unheard));
+    assert!(pair.verdicts[&3].is_ok(), "an emergency call asks nobody");
+}
+
+#[test]
+fn a_new_connection_sets_the_counters_right() {
+    let mut pair = Two::with_share(3);
+    pair.request(1, 1, false);
+    pair.request(1, 2, false);
+
+    pair.unlink();
+    pair.release(1, 1);
+    assert_eq!(pair.used(0), Some(2));
+    pair.lives_at[1] = vec![call(2)];
+    pair.link();
+
+    assert_eq!(pair.used(0), Some(1));
+}
+
+#[test]
+fn a_question_that_waits_for_its_answer_is_not_counted_by_the_list() {
+    let mut pair = Two::with_share(1);
+    pair.request(0, 1, false);
+    pair.deaf = true;
+    pair.request(1, 2, false);
+
+    pair.lives_at[0] = vec![call(1)];
+    pair.input(0, PairInput::Audit);
+    pair.deaf = false;
+    pair.deliver();
+
+    assert_eq!(pair.used(0), Some(1));
+    assert!(matches!(pair.verdicts[&2], Err(Denial::Full(_))));
+}
+
+#[test]
+fn calls_found_beyond_the_share_cost_a_new_round() {
+    let mut pair = Two::with_share(1);
+    pair.sent.clear();
+
+    pair.lives_at = [vec![call(1)], vec![call(2), call(3)]];
+    pair.input(0, PairInput::Audit);
+
+    assert_eq!(pair.used(0), Some(3));
+    let refuse = ToCoordinator::Refuse { stamp: stamp(1), promised: stamp(1) };
+    assert!(pair.sent.contains(&refuse), "{:?}", pair.sent);
+}
+
+/// Both nodes of a segment, the first of which speaks, and the link between them.
+struct Two {
+    now: Instant,
+    nodes: [Pair; 2],
+    dead: [bool; 2],
+    linked: bool,
+    /// Keeps what is on its way.
+    deaf: bool,
+    mail: VecDeque<(usize, PairMessage)>,
+    sent: Vec<ToCoordinator>,
+    verdicts: std::collections::BTreeMap<u64, Result<Admission, Denial>>,
+    /// What lives on each node, and on both where copies count.
+    lives_at: [Vec<Call>; 2],
+    live: Vec<Call>,
+}
+
+impl Two {
+    fn with_share(cap: u32) -> Self {
+        let config = PairConfig {
+            segment: SegmentId(1),
+            paired: true,
+            timing: Timing::WAN,
+            period: Duration::from_secs(1),
+            patience: Duration::from_secs(8),
+            answer: Duration::from_millis(150),
+        };
+        let node = || Pair::new(config, document(), None, 7);
+        let mut two = Self {
+            now: now(),
+            nodes: [node(), node()],
+            dead: [false; 2],
+            linked: false,
+            deaf: false,
+            mail: VecDeque::new(),
+            sent: Vec::new(),
+            verdicts: std::collections::BTreeMap::new(),
+            lives_at: [Vec::new(), Vec::new()],
+            live: Vec::new(),
+        };
+        two.link();
+        two.input(0, PairInput::Role(Role::Speaker));
+        two.input(1, PairInput::Role(Role::Partner));
+        two.hear_coordinator(0, ToMember::Prepare(prepare(1)));
+        let grow = Grow { stamp: stamp(1), seq: 1, rest: false, cells: vec![(0, cap)] };
+        two.hear_coordinator(0, ToMember::Grow(grow));
+        two
+    }
+
+    fn link(&mut self) {
+        self.linked = true;
+        self.tell_link();
+    }
+
+    fn unlink(&mut self) {
+        self.linked = false;
+        self.mail.clear();
+        self.tell_link();
+    }
+
+    fn tell_link(&mut self) {
+        for at in 0..2 {
+            let present = !self.dead[1 - at];
+            self.input(at, PairInput::Other { linked: self.linked, present });
+        }
+    }
+
+    fn die(&mut self, at: usize) {
+        self.dead[at] = true;
+        self.unlink();
+    }
+
+    fn hear_coordinator(&mut self, at: usize, message: ToMember) {
+        self.input(at, PairInput::Coordinator(message));
+    }
+
+    fn request(&mut self, at: usize, id: u64, exempt: bool) {
+        self.nodes[at].request(self.now, call(id), exempt);
+        self.deliver();
+    }
+
+    fn release(&mut self, at: usize, id: u64) {
+        self.nodes[at].release(self.now, CallId(id));
+        self.deliver();
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let until = self.now + Duration::from_millis(ms);
+        loop {
+            let due = (0..2).filter(|at| !self.dead[*at]);
+            let due = due.filter_map(|at| Some((self.nodes[at].poll_timeout()?, at))).min();
+            let Some((at, node)) = due.filter(|(at, _)| *at <= until) else { break };
+            self.now = at;
+            self.nodes[node].handle_timeout(at);
+            assert!(self.nodes[node].poll_timeout().is_none_or(|due| at < due));
+            self.deliver();
+        }
+        self.now = until;
+    }
+
+    fn input(&mut self, at: usize, input: PairInput) {
+        if !self.dead[at] {
+            self.nodes[at].handle_input(self.now, input);
+            self.deliver();
+        }
+    }
+
+    fn deliver(&mut self) {
+        loop {
+            self.drain();
+            if self.deaf {
+                return;
+            }
+            let Some((to, message)) = self.mail.pop_front() else { return };
+            self.nodes[to].handle_input(self.now, PairInput::Received(message));
+        }
+    }
+
+    fn drain(&mut self) {
+        for at in 0..2 {
+            while let Some(output) = self.nodes[at].poll_output() {
+                match output {
+                    PairOutput::Partner(message) if self.linked => {
+                        self.mail.push_back((1 - at, message));
+                    }
+                    PairOutput::Coordinator { message, .. } => self.sent.push(message),
+                    PairOutput::Decided { call, verdict } => {
+                        self.verdicts.insert(call.0, verdict);
+                    }
+                    PairOutput::NeedLive { copied } => {
+                        let own = self.lives_at[at].clone();
+                        let live = if copied { self.live.clone() } else { own };
+                        self.nodes[at].handle_input(self.now, PairInput::Live(live));
+                    }
+                    PairOutput::Partner(_)
+                    | PairOutput::Counted(_)
+                    | PairOutput::Refused(_)
+                    | PairOutput::Drifted(_)
+                    | PairOutput::Alone(_)
+                    | PairOutput::Lapsed => {}
+                }
+            }
+        }
+    }
+
+    fn used(&self, at: usize) -> Option<u32> {
+        let member = self.nodes[at].member()?;
+        Some(member.ledger().view(call(0).node, Counter::Calls).used)
+    }
+
+    fn share(&self, at: usize) -> Option<u32> {
+        let member = self.nodes[at].member()?;
+        member.ledger().view(call(0).node, Counter::Calls).share
+    }
+}
+
+fn prepare(round: u32) -> Prepare {
+    let part = Part { segment: 1, weight: 1, usual: 1, present: true };
+    let document = document();
+    let recipe = Recipe {
+        document: document.version(),
+        digest: document.digest(),
+        parts: vec![part],
+        sight: Sight::Whole,
+        eager: false,
+    };
+    Prepare { stamp: stamp(round), recipe, column: None }
+}
+
+fn stamp(round: u32) -> Stamp {
+    Stamp { epoch: Epoch { term: 1, ..Epoch::default() }, round }
+}
+
+fn call(id: u64) -> Call {
+    let node = document().tree().find("t").unwrap();
+    Call { id: CallId(id), node, direction: Direction::Inbound }
+}
+
+fn document() -> Arc<Document> {
+    let limits = Limits { calls: Some(10), ..Limits::default() };
+    let tree = Tree::new(vec![Node { name: "t".into(), limits, ..Node::default() }]).unwrap();
+    Arc::new(Document::new(1, tree, Method::Dhondt))
+}
+
+#[expect(clippy::disallowed_methods, reason = "where time starts does not matter")]
+fn now() -> Instant {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
