@@ -200,7 +200,6 @@ impl Node for Rm {
         self.keep_lease(now);
         if let Some(role) = &mut self.b2b {
             role.b2b.handle_timeout(now);
-            role.replicator.handle_timeout(now);
             role.verdicts.handle_timeout(now);
             role.mediagates.handle_timeout(now);
         }
@@ -211,6 +210,13 @@ impl Node for Rm {
             controller.handle_timeout(now);
         }
         self.settle(now);
+        // Last, so that what the others led to leaves in the same frame.
+        if let Some(role) = &mut self.b2b
+            && role.replicator.poll_timeout().is_some_and(|at| at <= now)
+        {
+            role.replicator.handle_timeout(now);
+            self.settle(now);
+        }
     }
 
     fn poll_output(&mut self) -> Option<Output> {

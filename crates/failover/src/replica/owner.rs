@@ -322,7 +322,9 @@ impl<T> Replicator<T> {
         Ok(())
     }
 
-    /// Ends a turn: what was said goes to the standbys, in one frame each.
+    /// What was said goes to the standbys, in one frame each; barriers with the next
+    /// [`handle_timeout`](Self::handle_timeout), which is due at once: each frame is answered, and an
+    /// owner that takes in many messages before it looks at the time pays for one.
     pub fn flush(&mut self, now: Instant) {
         let mut choked = Vec::new();
         for (&id, peer) in &mut self.peers {

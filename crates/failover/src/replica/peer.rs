@@ -21,6 +21,8 @@ pub(super) struct Peer {
     moved_at: Instant,
     /// Said and not sent.
     pending: Vec<Item>,
+    /// Since when nothing but barriers is pending: those of one turn share a frame.
+    gathers_from: Option<Instant>,
     /// What is said and not acknowledged, in bytes: up to which item, and how much.
     flights: VecDeque<(u64, usize)>,
     in_flight: usize,
@@ -85,6 +87,7 @@ impl Peer {
             acked: 0,
             moved_at: now,
             pending: Vec::new(),
+            gathers_from: None,
             flights: VecDeque::new(),
             in_flight: 0,
             barriers: VecDeque::new(),
@@ -135,8 +138,9 @@ impl Peer {
         self.id
     }
 
-    /// Says `item`; returns its number.
+    /// Says `item` with the next flush; returns its number.
     pub(super) fn say(&mut self, item: Item) -> u64 {
+        self.gathers_from = None;
         self.said += 1;
         let len = match &item {
             Item::Record { key, value, .. } => weight(key, value.as_ref()),
@@ -169,7 +173,9 @@ impl Peer {
             self.later_len -= weight(&key_of_slot.1, older.as_ref());
         }
         let (slot, key) = key_of_slot;
+        let gathers_from = if self.pending.is_empty() { Some(now) } else { self.gathers_from };
         let number = self.say(Item::Record { slot, key, value });
+        self.gathers_from = gathers_from;
         self.barriers.push_back((number, now));
         number
     }
@@ -210,9 +216,9 @@ impl Peer {
         });
     }
 
-    /// Returns the next batch of what was said; `None` when all is sent.
+    /// Returns the next batch of what was said; `None` when all is sent, or still gathers.
     pub(super) fn batch(&mut self, now: Instant) -> Option<Batch> {
-        if self.pending.is_empty() {
+        if self.pending.is_empty() || self.gathers_from.is_some() {
             return None;
         }
         let mut len = 0;
@@ -294,6 +300,7 @@ impl Peer {
     /// Does what is due of the stream's own; returns whether the standby has become late or keeps up
     /// again.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Pace> {
+        self.gathers_from.take_if(|from| *from <= now);
         if self.later_at.is_some_and(|at| at <= now) {
             self.say_now();
         }
@@ -320,7 +327,8 @@ impl Peer {
             None => self.barriers.front().map(|&(_, at)| at + BARRIER_MAX),
         };
         let check = (self.phase == Phase::Streaming).then_some(self.check_at);
-        [barrier, self.later_at, self.retry_at, check, self.silent_at()].into_iter().flatten().min()
+        let ends = [barrier, self.gathers_from, self.later_at, self.retry_at, check];
+        ends.into_iter().chain([self.silent_at()]).flatten().min()
     }
 }
 

@@ -27,6 +27,25 @@ fn what_is_sent_waits_until_the_standby_holds_the_barrier_before_it() {
 }
 
 #[test]
+fn barriers_of_one_turn_share_a_frame_and_its_answer() {
+    let mut run = Run::synced();
+    let frames = run.owner.counters().batches;
+
+    for (call, what) in [(1, "180"), (2, "200"), (3, "bye")] {
+        run.put(call, "changed", Barrier::Yes);
+        run.owner.send(SLOT, what);
+        run.settle();
+        run.owner.flush(run.now);
+    }
+    assert_eq!(run.owner.counters().batches, frames, "more may come");
+    assert_eq!(run.owner.poll_timeout(), Some(run.now));
+    run.exchange();
+
+    assert_eq!(run.owner.counters().batches, frames + 1);
+    assert_eq!(run.passed(), ["180", "200", "bye"]);
+}
+
+#[test]
 fn nothing_waits_longer_than_5_ms_for_a_standby_that_answers_late() {
     let mut run = Run::synced();
 
@@ -583,6 +602,9 @@ impl Run {
     fn drain(&mut self) {
         self.settle();
         self.owner.flush(self.now);
+        if self.owner.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.owner.handle_timeout(self.now);
+        }
         self.settle();
     }
 
