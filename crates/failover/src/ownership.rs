@@ -242,6 +242,10 @@ impl Ownership {
             return;
         }
         peer.draining = pulse.draining;
+        // Pulses at one time wake each node once for all of them.
+        if self.pulse_at < now + pulse::PERIOD / 2 {
+            self.pulse_at = now;
+        }
         if pulse.holds {
             for slot in pulse.claims.iter().flat_map(|claim| claim.slots.iter()) {
                 if self.map.get(slot).is_some_and(|reign| reign.owner == pulse.node) {

@@ -64,6 +64,28 @@ fn a_b2b_that_comes_back_leaves_its_slots_to_its_standby() {
     assert_eq!(run.owns(400), Some(SlotSet::ALL));
 }
 
+#[test]
+fn pulses_of_two_b2bs_fall_together_and_come_no_later_for_it() {
+    let mut run = Run::new();
+    run.owns(1000);
+    let (node, boot) = (OTHER, Boot(1));
+    let pulse = Pulse { node, boot, stamp: 0, holds: false, draining: false, claims: vec![] };
+    let due_at = |run: &Run| run.b2b.poll_timeout().expect("the next pulse");
+    while due_at(&run) != run.now() + pulse::PERIOD {
+        run.advance(1);
+    }
+    let due = due_at(&run);
+
+    run.advance(25);
+    run.b2b.handle_input(run.now(), Input::Pulse(pulse.clone()));
+    assert_eq!(due_at(&run), due, "it has just sent its own");
+    run.advance(1);
+    run.b2b.handle_input(run.now(), Input::Pulse(pulse));
+    assert_eq!(due_at(&run), run.now());
+    run.b2b.handle_timeout(run.now());
+    assert_eq!(due_at(&run), run.now() + pulse::PERIOD);
+}
+
 const B2B: NodeId = NodeId(1);
 const OTHER: NodeId = NodeId(2);
 const GATE: NodeId = NodeId(11);
