@@ -24,6 +24,10 @@ struct Row {
     /// The second b2b.
     standby: Option<f64>,
     mediagate: f64,
+    /// Of all processes; they say more than times where other work disturbs.
+    syscalls_per_call: Option<f64>,
+    /// The same.
+    wake_ups_per_call: f64,
     copies_per_call: f64,
     /// How often the second b2b was too slow to be waited for.
     copies_late: u64,
@@ -47,6 +51,10 @@ impl Row {
             b2b: of("b2b").unwrap_or(f64::NAN),
             standby: of("standby"),
             mediagate: of("mediagate").unwrap_or(f64::NAN),
+            syscalls_per_call: sum
+                .counts
+                .and_then(|counts| Some(counts.syscalls? as f64 / sum.counted_calls)),
+            wake_ups_per_call: sum.wake_ups as f64 / calls as f64,
             copies_per_call: sum.copies.sent as f64 / calls as f64,
             copies_late: sum.copies.late,
             calls: sum.counted.created,
@@ -171,6 +179,8 @@ fn table(args: &Args, rate: u32, rows: &[Row]) -> Table {
         "all rm",
         "/without",
         "mediagate",
+        "syscalls/call",
+        "wake-ups/call",
         "copies/call",
         "late",
         "calls",
@@ -191,6 +201,8 @@ fn table(args: &Args, rate: u32, rows: &[Row]) -> Table {
             number(Some(row.rm()), 3),
             number(bare.map(|bare| row.rm() / bare.rm()), 2),
             number(Some(row.mediagate), 3),
+            number(row.syscalls_per_call, 1),
+            number(Some(row.wake_ups_per_call), 1),
             number(Some(row.copies_per_call), 1),
             row.copies_late.to_string(),
             row.calls.to_string(),
@@ -214,6 +226,8 @@ mod tests {
             b2b,
             standby,
             mediagate: 9.0,
+            syscalls_per_call: None,
+            wake_ups_per_call: 0.0,
             copies_per_call: 0.0,
             copies_late: 0,
             calls: 10,
