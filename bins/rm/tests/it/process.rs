@@ -1,6 +1,7 @@
 //! The program itself.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -141,6 +142,49 @@ fn two_processes_link_up_over_tls_and_one_of_another_authority_is_refused_by_nam
     assert_eq!(days, 2, "{text}");
 }
 
+#[test]
+fn a_cluster_document_is_given_to_a_running_process_and_outlives_it() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("applied");
+    // It may be there from the last time.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).unwrap();
+    let token = folder.join("token");
+    std::fs::write(&token, "correct-horse-battery").unwrap();
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let http = format!("listen = \"127.9.6.1:9131\"\ntoken = {token:?}\n");
+    let text = CONFIG.replace("127.9.2.", "127.9.6.");
+    let text = text.replace("listen = \"127.9.6.1:9131\"\n", &http);
+    let cluster = "[segment]\nid = 1\nsite = \"london\"\n";
+    let config = file("applied", &format!("{text}\n[store]\npath = {folder:?}\n{cluster}"));
+    let mut program = Program::start(RM, &config);
+    program.log_until("listening for SIP");
+
+    let apply = |text: &str| {
+        let document = file("document", text);
+        let output = run(vec!["apply".into(), document, "--config".into(), config.clone()]);
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (applied, warning) = apply(DOCUMENT);
+    assert!(applied && warning.contains("line 2: warning: segment 1 has one node"), "{warning}");
+    assert!(apply(DOCUMENT).0, "the same again changes nothing");
+    let (applied, why) = apply(&DOCUMENT.replace("london", "paris"));
+    assert!(!applied && why.contains("answered 409: another document of version 7"), "{why}");
+    let (applied, why) = apply(&DOCUMENT.replace("version = 7", "version = 6"));
+    assert!(!applied && why.contains("version 7 is in force"), "{why}");
+    let (applied, why) = apply(&DOCUMENT.replace("rm = 1", "rm = 3"));
+    assert!(!applied && why.contains("line 5: `rm`"), "{why}");
+
+    assert!(program.drain().success());
+    let mut program = Program::start(RM, &config);
+    program.log_until("listening for SIP");
+    #[expect(clippy::disallowed_methods, reason = "a real process takes its time")]
+    let mut texts = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        page("127.9.6.1:9131".parse().unwrap(), "/api/v1/cluster").unwrap()
+    });
+    assert!(texts.any(|text| text.contains("\"document\":7")));
+}
+
 /// Sends a request until a final answer comes, and acknowledges that of an INVITE.
 fn ask(phone: &UdpSocket, method: &str, call_id: &str) -> String {
     let local = phone.local_addr().unwrap();
@@ -219,6 +263,15 @@ link = "127.9.2.3:7131"
 [[route]]
 prefix = ""
 targets = ["127.9.2.9:5999"]
+"#;
+
+const DOCUMENT: &str = r#"version = 7
+[[segment]]
+id = 1
+site = "london"
+nodes = [{ rm = 1, id = 1 }]
+[[tenant]]
+name = "all"
 "#;
 
 /// A gate, and how the first node knows it.
