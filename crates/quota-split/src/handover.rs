@@ -2,6 +2,11 @@
 //!
 //! Whoever loses shrinks first and says so; only what is known to be free is granted. No call is
 //! ended for it. See the crate's README for the rules and what they cost.
+//!
+//! Words that are used throughout: a *counter* is one limit of calls by its number in a document, a
+//! *column* one member's shares of all of them, a *seat* what the coordinator knows of one member, a
+//! *place* a member's own number of a counter. A *cap* is what a member may carry now, its *target* what
+//! it may grow to, and it *holds* its cap or its live calls, whichever is more.
 
 mod coordinator;
 mod member;
