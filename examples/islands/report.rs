@@ -143,13 +143,15 @@ impl Report {
             let verdict = if *is_met { "met" } else { "MISSED" };
             let _ = writeln!(text, "{verdict:<7} {name}: {measured} (target {limit})");
         }
-        let _ = writeln!(
-            text,
-            "\nthe third segment's death to new shares: p50 {}, max {} ms of {}",
-            self.divided_anew.text(50),
-            self.divided_anew.text(100),
-            self.divided_anew.count()
-        );
+        if 0 < self.divided_anew.count() {
+            let _ = writeln!(
+                text,
+                "\nthe third segment's death to new shares: p50 {}, max {} ms of {}",
+                self.divided_anew.text(50),
+                self.divided_anew.text(100),
+                self.divided_anew.count()
+            );
+        }
         if !self.met {
             self.write_hints(&mut text);
         }

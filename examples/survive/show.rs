@@ -26,8 +26,9 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// How long a returned process gets to be taken in again. The ports of a new
 /// mediagate rest for 2 s.
 const RETURN: Duration = Duration::from_secs(3);
-/// How long after its last message a call is in the middle of nothing.
-const SETTLED: Duration = Duration::from_millis(500);
+/// How long after its last message a call is in the middle of nothing. Who takes it over sends its
+/// ACK again if that is younger than 2 s, for it may be lost.
+const SETTLED: Duration = Duration::from_millis(2500);
 /// How long the port numbers of a dead b2b are kept for its calls. Thousands of
 /// calls need those again before the next death.
 const PORTS_RETURN: Duration = Duration::from_secs(65);
@@ -151,7 +152,6 @@ impl Show<'_> {
         }
         if role == Role::B2b {
             self.servers.wait_until_protected()?;
-            // What changed last is copied within 50 ms: so that no other call is amid a transaction.
             pause(SETTLED);
         }
         let victim = self.victim(role)?;
