@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::b2b_role::B2bRole;
 use crate::cluster::documents::{self, DocumentFrame, Documents, Reader};
-use crate::cluster::{self, Alarm, Claim, Cluster, ClusterDocument, ClusterFrame, Plan, Share};
+use crate::cluster::{self, Alarm, Claim, Cluster, ClusterDocument, ClusterFrame, Plan};
 use crate::config::{ClusterConfig, Config};
 use admission::Asked;
 
@@ -96,7 +96,7 @@ impl Membership {
             timing: part.timing,
             handover: Timing::WAN,
         };
-        let plan = documents.current().map_or_else(no_plan, |document| plan(document));
+        let plan = documents.current().map_or_else(no_plan, |document| Plan::from(&**document));
         let instance = u128::from(start.seed) << 64 | u128::from(start.boot);
         let kept = found.get(PROMISED).map(|bytes| &bytes[..]);
         let cluster = Cluster::new(settings, Arc::new(plan), kept, instance, start.instant);
@@ -265,7 +265,7 @@ impl Membership {
                 info!(version = document.version, "the cluster has this document from now on");
                 role.b2b.handle_input(now, Input::Routes(self.routes()));
                 self.compare(&document);
-                let plan = Arc::new(plan(&document));
+                let plan = Arc::new(Plan::from(&*document));
                 self.cluster.handle_input(now, cluster::Input::Plan(plan));
             }
             From::Answered { id, answer } => {
@@ -366,18 +366,6 @@ impl Membership {
 
 fn send(peer: NodeId, (kind, payload): (u16, bytes::Bytes)) -> Output {
     Output::Frame { peer: driver::NodeId(peer.0), class: Class::Control, kind, payload }
-}
-
-fn plan(document: &ClusterDocument) -> Plan {
-    let cold = document.cold();
-    let share = |(id, plan): (&Segment, &cluster::SegmentPlan)| {
-        (*id, Share { weight: plan.weight, cold: cold.get(id).cloned() })
-    };
-    Plan {
-        division: Arc::clone(&document.division),
-        eager: document.eager,
-        segments: document.segments.iter().map(share).collect(),
-    }
 }
 
 /// What is divided before there is a document: nothing.

@@ -197,15 +197,6 @@ impl ClusterDocument {
         let own = self.routes.iter().filter(|one| one.segment.is_none_or(|id| id == segment));
         own.map(|one| one.route.clone()).collect()
     }
-
-    /// Returns the cold segments, as an elector needs them.
-    pub fn cold(&self) -> BTreeMap<Segment, Cold> {
-        let cold = self.segments.iter().filter_map(|(id, segment)| match &segment.mode {
-            Mode::Cold(cold) => Some((*id, cold.clone())),
-            Mode::Hot => None,
-        });
-        cold.collect()
-    }
 }
 
 /// Documents are the same when their texts are.
