@@ -104,6 +104,62 @@ fn a_call_beyond_the_share_goes_to_the_other_segment_and_counts_there_once() {
 }
 
 #[test]
+fn a_segment_without_media_sends_its_calls_on_and_counts_none_of_them() {
+    let mut world = World::new(11, &document("sharing = true\n", 10));
+    world.scenario.sim().crash(world::MEDIAGATE);
+    world.scenario.sim().crash(world::STANDBY_MEDIAGATE);
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.calls(0..3, 1), 3, "{}", world.scenario);
+    assert_eq!([world.used(1, "all"), world.used(2, "all")], [0, 3]);
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn an_emergency_call_passes_a_limit_that_is_used_up_and_counts() {
+    let text = document("emergency = [\"1023\"]\n", 4);
+    let mut world = World::new(12, &text);
+    // The eighth call goes to the number 1023.
+    assert_eq!(world.calls(0..8, 1), 3);
+    assert_eq!(world.used(1, "all"), 3);
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn what_a_policy_forbids_counts_nowhere() {
+    let rules = "default_profile = \"welcome\"\ndial = [\"!1017\"]\n\
+                 answers = { number = { status = 488, text = \"not from here\" } }\n";
+    let text = document("", 10).replace("default_profile = \"welcome\"\n", rules);
+    let mut world = World::new(13, &text);
+    assert_eq!(world.calls(0..3, 2), 2);
+    assert_eq!(world.figure(OTHER, "rm_cluster_refused_total{why=\"number\"}"), 1);
+    assert_eq!(world.used(2, "all"), 2);
+
+    let text = document("", 10).replace(
+        "default_profile = \"welcome\"\n",
+        "default_profile = \"welcome\"\nservices = [\"phone\"]\n",
+    );
+    let mut world = World::new(14, &text);
+    assert_eq!(world.calls(0..2, 2), 0);
+    assert_eq!(world.figure(OTHER, "rm_cluster_refused_total{why=\"service\"}"), 2);
+    assert_eq!(world.used(2, "all"), 0);
+}
+
+#[test]
+fn whoever_is_trusted_names_a_profile_and_one_that_exists() {
+    let text = document("trusted = [\"10.0.9.0/24\"]\n", 10);
+    let mut world = World::new(15, &text);
+    let named = world.call_with(0, 2, ";gvp-tenant-id=welcome");
+    let unknown = world.call_with(1, 2, ";gvp-tenant-id=all.menu");
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[named]);
+    assert!(!world.scenario.not_talking(&[unknown]).is_empty());
+    assert_eq!(world.used(2, "welcome"), 1);
+    assert_eq!(world.figure(OTHER, "rm_cluster_refused_total{why=\"unknown_profile\"}"), 1);
+}
+
+#[test]
 fn what_a_stranger_says_of_a_call_is_not_believed() {
     let mut world = World::new(7, &document("", 10));
     for (number, params, why) in

@@ -24,6 +24,9 @@ pub(crate) const GATE: NodeId = NodeId(10);
 pub(crate) const FIRST: NodeId = NodeId(11);
 pub(crate) const SECOND: NodeId = NodeId(12);
 const CONTROLLER: NodeId = NodeId(13);
+/// The mediagates of the first segment.
+pub(crate) const MEDIAGATE: NodeId = NodeId(31);
+pub(crate) const STANDBY_MEDIAGATE: NodeId = NodeId(32);
 /// The only node of the second segment.
 pub(crate) const OTHER: NodeId = NodeId(21);
 
