@@ -75,6 +75,11 @@ impl Member {
 
     pub(super) fn grow(&mut self, now: Instant, grow: &Grow) {
         let Some(followed) = self.followed.as_mut().filter(|f| f.stamp == grow.stamp) else {
+            if self.followed.is_none() && self.floor == Some(grow.stamp) {
+                // The coordinator did not hear that this is followed no longer.
+                let (stamp, promised) = (grow.stamp, grow.stamp);
+                self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised });
+            }
             return;
         };
         if followed.seq < grow.seq {
