@@ -57,8 +57,8 @@ impl Judge {
         }
     }
 
-    pub(super) fn fail(&mut self, now: Ms, text: String) {
-        self.fault.get_or_insert(format!("at {now} ms: {text}"));
+    pub(super) fn fail(&mut self, now: Ms, text: impl std::fmt::Display) {
+        self.fault.get_or_insert_with(|| format!("at {now} ms: {text}"));
     }
 
     pub(super) fn started(&mut self, at: usize, has_disk: bool) {
@@ -217,8 +217,8 @@ impl Judge {
 
 /// Checks a world that has been quiet for long enough.
 pub(super) fn rest(world: &mut World) -> Result<(), String> {
-    if let Some(fault) = world.judge.fault.take() {
-        return Err(fault);
+    if let Some(fault) = &world.judge.fault {
+        return Err(fault.clone());
     }
     let islands: Vec<Vec<usize>> = world.islands();
     let mut well = islands.len() == 1;
@@ -267,12 +267,13 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
     let mut sums = [0; 5];
     let mut well = true;
     for &segment in &segments {
-        let speaker =
-            first.segments[&segment].speaker.ok_or(format!("nobody speaks for {segment}"))?;
+        let speaker = first.segments[&segment]
+            .speaker
+            .ok_or_else(|| format!("nobody speaks for {segment}"))?;
         let at = island.iter().copied().find(|at| world.nodes[*at].id == speaker.node);
-        let at = at.ok_or(format!("{} speaks and is not here", speaker.node))?;
+        let at = at.ok_or_else(|| format!("{} speaks and is not here", speaker.node))?;
         let cluster = world.nodes[at].cluster.as_ref().ok_or("a dead node speaks")?;
-        let cells = cells(cluster).ok_or(format!("{} does not count", speaker.node))?;
+        let cells = cells(cluster).ok_or_else(|| format!("{} does not count", speaker.node))?;
         let passive = is_cold(&segment) && !hot_away;
         for (_, view) in views.iter().filter(|(_, view)| view.node.segment == segment) {
             if view.passive != passive {

@@ -256,6 +256,10 @@ impl World {
             }
             Event::Hang { .. } if !self.hangs => return self.post(self.now + 1_000, event),
             Event::Hang { call } => match self.calls.get(call) {
+                // Nobody hears of its end before its slot is taken.
+                Some(live) if self.nodes[live.owner].cluster.is_none() => {
+                    return self.post(self.now + 500, event);
+                }
                 Some(live) => live.owner,
                 None => return self.withdraw(*call),
             },
@@ -346,7 +350,7 @@ impl World {
         let id = CallId(self.calls_made);
         let profile = self.dice.pick(&PROFILES);
         let direction = if self.dice.hits(50) { Direction::Inbound } else { Direction::Outbound };
-        let node = self.nodes[at].plan.division.tree().find(profile).unwrap();
+        let node = self.nodes[at].tree().find(profile)?;
         let (call, exempt) = (Call { id, node, direction }, self.dice.hits(2));
         self.nodes[at].asked.insert(id, (call, exempt));
         if exempt {
