@@ -342,6 +342,7 @@ impl Cluster {
         self.coordinator.handle_input(now, told);
         self.pair.handle_input(now, PairInput::Document(document));
         self.configure(now);
+        self.look_at_shares();
         self.lead_again(now);
     }
 

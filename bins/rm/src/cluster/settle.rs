@@ -113,7 +113,8 @@ impl Cluster {
         }
     }
 
-    fn look_at_shares(&mut self) {
+    /// Rests or wakes, as shares and plan say; either may come first.
+    pub(super) fn look_at_shares(&mut self) {
         let segment = self.config.id.segment;
         let Some((_, shares)) = &self.followed else { return };
         let passive = self.plan.is_cold(segment) && !shares.contains(&segment);

@@ -79,6 +79,22 @@ fn a_passive_segment_takes_no_call_not_even_of_a_tenant_without_a_limit() {
 }
 
 #[test]
+fn a_segment_rests_and_wakes_as_a_new_document_says_whatever_comes_first() {
+    // What the coordinator says of shares may come before the document, or after it.
+    for seed in 20..24 {
+        let mut world = World::new(seed, &document("", 10));
+        for (version, mode, passive) in [(2, "cold", 1), (3, "hot", 0)] {
+            let text = document("", 10).replace("version = 1", &format!("version = {version}"));
+            let text = text.replacen(COLD, &format!("mode = \"{mode}\""), 1);
+            assert_eq!(world.ask(FIRST, Verb::Put, "cluster/document", &text).status, 200);
+            world.run(Duration::from_secs(5));
+            let told = world.figure(OTHER, "rm_cluster_passive");
+            assert_eq!(told, passive, "seed {seed}, {mode}");
+        }
+    }
+}
+
+#[test]
 fn a_passive_segment_sends_its_calls_on_where_that_is_wanted() {
     let text = document("sharing = true\n", 10).replacen(COLD, "mode = \"cold\"", 1);
     let mut world = World::new(5, &text);
