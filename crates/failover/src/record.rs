@@ -47,11 +47,11 @@ pub struct CallRecord {
     /// How often the media moved.
     pub moves: u16,
     /// How the call was let in. The serialized form leaves it out, since it is frozen: who writes a
-    /// record keeps [`Value::admission`] beside it.
+    /// record keeps [`ValueRef::admission`] beside it.
     #[serde(skip)]
     pub admission: Admission,
     /// What is to be written down of the call that ended; `None` before, and once that was done. Left
-    /// out of the serialized form too: see [`Value::detail`].
+    /// out of the serialized form too: see [`ValueRef::detail`].
     #[serde(skip)]
     pub detail: Option<Box<Detail>>,
 }

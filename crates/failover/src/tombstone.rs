@@ -19,7 +19,7 @@ pub struct Tombstone {
     /// The caller's dialog, then the callee's.
     pub legs: [EndedLeg; 2],
     /// What is still to be written down of the call. Left out of the serialized form: see
-    /// [`Value::detail`](crate::record::Value::detail).
+    /// [`ValueRef::detail`](crate::record::ValueRef::detail).
     #[serde(skip)]
     pub detail: Option<Box<Detail>>,
 }
