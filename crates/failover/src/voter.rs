@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::ownership::LEASE;
 use crate::pulse::{Pulse, PulseBack, Standing};
 use crate::slots::{SLOTS, SlotSet};
 use crate::{Boot, Epoch, NodeId, Slot, SlotMap};
@@ -99,6 +100,8 @@ pub struct Voter {
     window_from: Instant,
     /// The latest boot heard of each b2b.
     boots: BTreeMap<NodeId, Boot>,
+    /// When each b2b's pulse last came.
+    pulsed_at: BTreeMap<NodeId, Instant>,
     promises: Box<[Promise; SLOTS]>,
     map: SlotMap,
 }
@@ -113,6 +116,7 @@ impl Voter {
             told_at: now,
             window_from: now,
             boots: BTreeMap::new(),
+            pulsed_at: BTreeMap::new(),
             promises: Box::new([Promise::default(); SLOTS]),
             map: SlotMap::empty(),
         }
@@ -152,6 +156,12 @@ impl Voter {
         self.opens_at <= now && self.promises[usize::from(slot.0)].passes(now, epoch)
     }
 
+    /// Returns whether a pulse of `b2b` came lately, or none came ever: frames to one that fell silent
+    /// may not arrive, whatever its link says.
+    pub fn hears(&self, now: Instant, b2b: NodeId) -> bool {
+        self.pulsed_at.get(&b2b).is_none_or(|pulsed_at| now < *pulsed_at + LEASE)
+    }
+
     /// Returns the owners this voter was told of.
     pub fn map(&self) -> &SlotMap {
         &self.map
@@ -173,6 +183,7 @@ impl Voter {
         if !self.hear(pulse.node, pulse.boot) {
             return Standing::Replaced;
         }
+        self.pulsed_at.insert(pulse.node, now);
         let (mut lapsed, mut waits, mut fenced) = (false, now < self.opens_at, None);
         for claim in &pulse.claims {
             for slot in claim.slots.iter() {

@@ -20,6 +20,21 @@ fn a_voter_that_starts_takes_no_frame_for_300_ms_and_then_only_the_highest_epoch
 }
 
 #[test]
+fn a_b2b_is_heard_until_no_pulse_of_it_has_come_for_150_ms() {
+    let mut run = Run::new();
+    assert!(run.voter.hears(run.at(run.ms), OWNER), "it never said anything");
+    run.pulse(OWNER, 7, 5, true);
+    let ms = run.ms;
+    assert!(run.voter.hears(run.at(ms + 149), OWNER));
+    assert!(!run.voter.hears(run.at(ms + 150), OWNER));
+    run.advance(150);
+    run.pulse(OWNER, 6, 5, true);
+    assert!(!run.voter.hears(run.at(run.ms), OWNER), "that was an earlier boot");
+    run.pulse(OWNER, 7, 5, true);
+    assert!(run.voter.hears(run.at(run.ms), OWNER));
+}
+
+#[test]
 fn a_slot_that_nobody_named_takes_no_frame() {
     assert!(!Run::new().accepts(300, 0));
 }
