@@ -2,9 +2,10 @@
 //!
 //! A gate checks, limits and stamps what peers send, and hands whole messages to the b2b that owns
 //! their slot; it sends what b2bs hand to it, while they own the slot. It keeps no dialog, resends
-//! nothing and has no deadlines. An owner that it cannot reach it reaches through another node, and it
-//! does the same for other gates and b2bs, once per message. What it refuses, it answers statelessly, with a tag that starts with
-//! `-`: the ACK to such an answer ends here.
+//! nothing and has no deadlines. An owner that it cannot reach, or whose pulses no longer come, it
+//! reaches through another node, and it does the same for other gates and b2bs, once per message.
+//! What it refuses, it answers statelessly, with a tag that starts with `-`: the ACK to such an
+//! answer ends here.
 
 mod answer;
 mod passed;
@@ -334,7 +335,7 @@ impl Gate {
             let request = Request { message, via, listener, from, is_trusted, named };
             self.handle_request(now, &request);
         } else if let Some(slot) = named {
-            self.pass(slot, listener, from, message.bytes().clone());
+            self.pass(now, slot, listener, from, message.bytes().clone());
         } else {
             self.counters.stray += 1;
             self.strike(now, from.ip(), is_trusted);
@@ -368,7 +369,7 @@ impl Gate {
             method == Method::Register || (method == Method::Invite && request.named.is_none());
         let slot = request.named.unwrap_or_else(|| self.config.slots.of_unnamed(message));
         if is_new {
-            let is_busy = self.next_hop(slot).is_none_or(|hop| hop.is_congested);
+            let is_busy = self.next_hop(now, slot).is_none_or(|hop| hop.is_congested);
             // A copy of a request that its b2b is at work on must not be answered twice.
             if is_busy && !self.passed.contains(now, message) {
                 self.counters.overloaded += 1;
@@ -377,12 +378,19 @@ impl Gate {
             }
             self.passed.note(now, message);
         }
-        self.pass(slot, request.listener, request.remote(), request.stamped());
+        self.pass(now, slot, request.listener, request.remote(), request.stamped());
     }
 
     /// Hands the message to the owner of its slot, or to another node when the owner cannot be reached.
-    fn pass(&mut self, slot: Slot, listener: Listener, remote: SocketAddr, bytes: Bytes) {
-        let Some(Hop { to, hops, is_owner, .. }) = self.next_hop(slot) else {
+    fn pass(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        listener: Listener,
+        remote: SocketAddr,
+        bytes: Bytes,
+    ) {
+        let Some(Hop { to, hops, is_owner, .. }) = self.next_hop(now, slot) else {
             self.counters.unowned += 1;
             return;
         };
@@ -416,21 +424,23 @@ impl Gate {
     }
 
     /// Returns who takes messages of `slot`: the owner; else a gate that may reach it; else any b2b,
-    /// which hands them on once.
-    fn next_hop(&self, slot: Slot) -> Option<Hop> {
+    /// which hands them on once. Of b2bs that can all not be heard, it takes one whose link is up.
+    fn next_hop(&self, now: Instant, slot: Slot) -> Option<Hop> {
         let Reign { owner, standby, .. } = self.voter.map().get(slot)?;
         let hop = |to: NodeId, hops| {
             let is_congested = self.up(to).is_some_and(|b2b| b2b.is_congested);
             Hop { to, hops, is_owner: to == owner, is_congested }
         };
         let up = |id: &NodeId| self.up(*id).is_some();
+        // A link ends only after seconds of silence.
+        let heard = |id: &NodeId| up(id) && self.voter.hears(now, *id);
         let gate = || self.gates.iter().copied().find(|gate| !self.b2bs.contains_key(gate));
-        let other = || standby.filter(up).or_else(|| self.b2bs.keys().copied().find(up));
+        let mut b2bs = [owner].into_iter().chain(standby).chain(self.b2bs.keys().copied());
         Some(owner)
-            .filter(up)
+            .filter(heard)
             .map(|to| hop(to, 0))
             .or_else(|| gate().map(|to| hop(to, 1)))
-            .or_else(|| other().map(|to| hop(to, 0)))
+            .or_else(|| b2bs.clone().find(heard).or_else(|| b2bs.find(up)).map(|to| hop(to, 0)))
     }
 
     fn up(&self, b2b: NodeId) -> Option<&B2b> {

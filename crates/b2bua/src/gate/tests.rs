@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use failover::pulse::Pulse;
 use failover::slots::Reign;
 use failover::voter::{Answer, Bid, Gone, Vote};
 use failover::{Epoch, SlotMap, Transport};
@@ -279,6 +280,34 @@ fn two_gates_help_each_other_once_to_the_owner_and_back() {
     assert_eq!((run.gate.counters().relayed, run.gate.counters().stale_flows), (2, 1));
 }
 
+/// Seed 4704: a link ends only after five silent seconds.
+#[test]
+fn an_owner_whose_pulses_no_longer_come_is_passed_by_while_its_link_is_up() {
+    let mut run = Run::started();
+    run.pulse(B2B);
+    run.advance(149);
+    let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+    assert_eq!(to, B2B);
+    run.advance(1);
+    let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+    assert_eq!(to, B2B, "nobody else is there");
+
+    run.input(Input::B2bUp(NodeId(8)));
+    run.pulse(NodeId(8));
+    let Some(Output::Sip { to, frame }) = run.invite(1) else { panic!() };
+    assert_eq!((to, frame.hops), (NodeId(8), 0));
+    run.input(Input::GateUp(GATE));
+    run.input(Input::Congested(B2B, true));
+    let Some(Output::Sip { to, frame }) = run.invite(2) else { panic!() };
+    assert_eq!((to, frame.hops), (GATE, 1), "the other gate's link may not be full");
+    assert_eq!(run.gate.counters().detoured, 2);
+
+    run.input(Input::Congested(B2B, false));
+    run.pulse(B2B);
+    let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+    assert_eq!(to, B2B);
+}
+
 #[test]
 fn a_frame_is_sent_only_at_the_epoch_promised_and_on_a_flow_of_this_boot() {
     let mut run = Run::started();
@@ -515,6 +544,13 @@ impl Run {
     fn datagram(&mut self, from: &str, text: &str) -> Option<Output> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
         self.input(Input::Datagram { listener: 0, from: addr(from), bytes })
+    }
+
+    fn pulse(&mut self, node: NodeId) {
+        let (boot, claims) = (Boot(1), Vec::new());
+        let pulse = Pulse { node, boot, stamp: 0, holds: true, draining: false, claims };
+        let now = self.now();
+        self.gate.voter().pulse(now, &pulse);
     }
 
     fn frame(&mut self, frame: SipOut) -> Option<Output> {

@@ -87,6 +87,32 @@ fn what_no_longer_reaches_a_gate_goes_through_the_other_at_once() {
     world.scenario.assert_talking(&[(A, B), (C, D)]);
 }
 
+/// Seeds 4704 and 5505: the INVITEs waited in a link that nobody answered on.
+#[test]
+fn new_calls_are_answered_while_their_gate_and_their_owner_are_cut_from_each_other() {
+    let (mut world, owner, _) = talking(21, Layout::Pair);
+    world.scenario.sim().cut_both(owner, GATE);
+    world.run(Duration::from_millis(200));
+    let calls: Vec<_> = (2..10).step_by(2).map(|from| (PhoneId(from), PhoneId(from + 1))).collect();
+    for (from, to) in &calls {
+        world.call(*from, *to);
+    }
+    world.run(Duration::from_secs(1));
+
+    world.scenario.assert_talking(&calls);
+    assert_eq!(takeovers(&world), 0);
+    let detoured = world.figure(GATE, "rm_gate_detoured_total");
+    assert!(0 < detoured && 0 < world.figure(OTHER_GATE, "rm_gate_relayed_total"));
+    world.scenario.sim().heal_all();
+    world.run(Duration::from_secs(1));
+    for (_, phone) in calls.into_iter().chain([(A, B)]) {
+        world.hang_up(phone);
+    }
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_idle();
+    assert_eq!(world.figure(GATE, "rm_gate_detoured_total"), detoured, "the way is free again");
+}
+
 #[test]
 fn two_servers_that_lose_the_witness_go_on() {
     let (mut world, owner, _) = talking(5, Layout::Two);
