@@ -40,7 +40,8 @@ impl Default for LogConfig {
 
 /// Logs to standard error from now on; the first call of a process counts.
 ///
-/// What cannot be read in the filter is left out of it.
+/// What cannot be read in the filter is left out of it. Lines that cannot be written, since the disk
+/// is full or the reader gone, are lost: nothing ends for them.
 pub fn logging(config: &LogConfig) {
     let filter = EnvFilter::builder()
         .with_default_directive(LevelFilter::INFO.into())
@@ -50,6 +51,8 @@ pub fn logging(config: &LogConfig) {
         .with_env_filter(filter)
         .with_writer(stderr)
         .with_ansi(stderr().is_terminal())
+        // It would be said on standard error too, and panic when that fails.
+        .log_internal_errors(false)
         .try_init();
 }
 

@@ -13,7 +13,8 @@ use nix::unistd::Pid;
 #[derive(Debug)]
 pub struct Program {
     child: Child,
-    log: Lines<BufReader<ChildStderr>>,
+    /// Its standard error, while somebody reads it.
+    log: Option<Lines<BufReader<ChildStderr>>>,
 }
 
 impl Program {
@@ -26,7 +27,7 @@ impl Program {
         command.arg("--config").arg(config).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
         let log = child.stderr.take().expect("its standard error is a pipe");
-        Self { child, log: BufReader::new(log).lines() }
+        Self { child, log: Some(BufReader::new(log).lines()) }
     }
 
     /// Waits for a line of its log that contains `text`; returns it and those before it.
@@ -35,7 +36,7 @@ impl Program {
     /// When the program ends without it.
     pub fn log_until(&mut self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        for line in self.log.by_ref().map_while(Result::ok) {
+        for line in self.log.iter_mut().flatten().map_while(Result::ok) {
             let found = line.contains(text);
             lines.push(line);
             if found {
@@ -43,6 +44,11 @@ impl Program {
             }
         }
         panic!("it ended without \"{text}\" in its log:\n{}", lines.join("\n"));
+    }
+
+    /// Reads its log no more: whatever it writes there from now on fails.
+    pub fn close_log(&mut self) {
+        self.log = None;
     }
 
     /// Tells it to drain by SIGTERM, and waits for its end.

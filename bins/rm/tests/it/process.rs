@@ -57,6 +57,23 @@ fn without_a_mediagate_calls_get_503_and_everything_else_an_answer() {
 }
 
 #[test]
+fn nothing_ends_when_nobody_reads_the_log_any_more() {
+    let mut program = Program::start(RM, &file("unread", &CONFIG.replace("127.9.2.", "127.9.7.")));
+    program.log_until("listening for SIP");
+    program.close_log();
+
+    let phone = UdpSocket::bind("127.9.7.9:0").unwrap();
+    phone.connect("127.9.7.1:5060").unwrap();
+    for call in ["first", "second"] {
+        // Its end is logged.
+        let invite = ask(&phone, "INVITE", call);
+        assert!(invite.starts_with("SIP/2.0 503 "), "{invite}");
+    }
+
+    assert!(program.drain().success());
+}
+
+#[test]
 fn records_of_another_cluster_or_of_the_next_version_are_named_and_bring_no_call() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("foreign");
     // It may be there from the last time.
