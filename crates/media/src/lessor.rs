@@ -211,6 +211,8 @@ impl Lessor {
         let standby = before.and_then(|before| before.standby);
         self.peers.insert(peer, PeerState { boot, standby, gone_at: None, bare: false });
         if let Some(before) = before.filter(|before| before.boot != boot) {
+            // It was there before: two processes had one id for a while, and this one goes on.
+            self.former.retain(|(_, holder)| *holder != Holder { peer, boot });
             if self.former.len() == FORMER_MAX
                 && let Some((_, holder)) = self.former.pop_front()
             {

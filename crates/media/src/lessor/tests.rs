@@ -294,6 +294,24 @@ fn a_new_boot_of_a_peer_has_no_blocks_and_the_old_ones_return_in_a_minute() {
 }
 
 #[test]
+fn a_boot_that_returns_after_another_of_its_id_keeps_its_blocks() {
+    let mut run = Run::new(4, 1);
+    run.up(A, 7);
+    run.lease(A, 2);
+
+    run.up(A, 8);
+    run.lease(A, 1);
+    run.advance(10_000);
+    run.up(A, 7);
+    run.advance(59_999);
+    assert_eq!(run.lessor.blocks_free(), 1);
+    run.advance(1);
+    assert_eq!(run.lessor.blocks_free(), 2, "those of the other boot return");
+    run.advance(120_000);
+    assert_eq!(run.lessor.blocks_free(), 2);
+}
+
+#[test]
 fn a_peer_that_starts_over_and_over_does_not_keep_the_blocks_of_every_life() {
     let mut run = Run::leased();
 
