@@ -158,8 +158,8 @@ impl Detector {
         let Some(gateway) = self.gateways.get_mut(&dead.gateway) else { return };
         match &mut gateway.life {
             Some(life) if life.boot == dead.boot => life.die(dead.cause),
-            Some(_) | None if dead.cause.is_proof() => gateway.bury(dead.boot),
-            Some(_) | None => gateway.presumed = Some(dead.boot),
+            Some(_) | None if dead.cause == Cause::Restarted => gateway.bury(dead.boot),
+            Some(_) | None => gateway.presumed = Some((dead.boot, dead.cause)),
         }
     }
 
@@ -203,7 +203,10 @@ impl Detector {
     pub fn is_dead(&self, gateway: NodeId, boot: Boot) -> bool {
         self.gateways.get(&gateway).is_some_and(|gateway| match &gateway.life {
             Some(life) if life.boot == boot => life.is_dead(),
-            Some(_) | None => gateway.presumed == Some(boot) || gateway.buried.contains(&boot),
+            Some(_) | None => {
+                gateway.presumed.is_some_and(|(presumed, _)| presumed == boot)
+                    || gateway.buried.contains(&boot)
+            }
         })
     }
 
@@ -264,10 +267,14 @@ impl Detector {
             self.end_life(beat.gateway);
         }
         let Some(gateway) = self.gateways.get_mut(&beat.gateway) else { return };
-        if gateway.presumed.take_if(|boot| *boot == beat.boot).is_some() {
-            self.counters.falses += 1;
-        }
+        let presumed = gateway.presumed.take_if(|(boot, _)| *boot == beat.boot);
         let life = gateway.life.get_or_insert_with(|| Life::new(now, &beat));
+        match presumed {
+            Some((_, Cause::Silent { .. })) => self.counters.falses += 1,
+            // Sent before it died, for all that is known: it has to go on speaking.
+            Some((_, cause)) => life.die(cause),
+            None => {}
+        }
         match life.hear(now, &beat) {
             life::Heard::Stale => self.counters.ignored += 1,
             life::Heard::Fresh => {}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::life::Life;
-use super::{Beat, WORKERS_MAX};
+use super::{Beat, Cause, WORKERS_MAX};
 use crate::Boot;
 
 #[derive(Clone, Debug)]
@@ -14,8 +14,9 @@ pub(super) struct Gateway {
     pub(super) life: Option<Life>,
     /// Boots known to be over, the latest last: what arrives of them late starts no life.
     pub(super) buried: VecDeque<Boot>,
-    /// A boot not heard here that others called silent; if it speaks, they were wrong.
-    pub(super) presumed: Option<Boot>,
+    /// A boot not heard here that others called silent or refused. If it speaks, they were wrong, or it
+    /// is late.
+    pub(super) presumed: Option<(Boot, Cause)>,
 }
 
 impl Gateway {

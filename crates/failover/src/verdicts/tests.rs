@@ -313,6 +313,23 @@ fn a_b2b_that_gets_slots_knows_the_gateways_at_once_and_hears_them_from_then_on(
 }
 
 #[test]
+fn a_boot_not_heard_here_that_was_refused_elsewhere_counts_once_it_speaks_steadily() {
+    let mut world = World::started();
+    world.input(Input::Owns(false));
+    world.advance(1200);
+    world.boots[1] = 2;
+    world.advance(200);
+    world.refuse_at_controller(1, 11);
+    assert!(world.verdicts.is_dead(NodeId(11), Boot(2)));
+
+    world.input(Input::Owns(true));
+    world.advance(1900);
+    assert!(world.verdicts.is_dead(NodeId(11), Boot(2)), "a late beat is no proof of life");
+    world.advance(2200);
+    assert_eq!(world.living(), [10, 11, 12]);
+}
+
+#[test]
 fn a_handled_timeout_is_never_due_again() {
     let mut world = World::started();
     world.stopped.insert(10);
