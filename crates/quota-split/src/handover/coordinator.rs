@@ -201,7 +201,8 @@ impl Coordinator {
     }
 
     fn begin(&mut self, now: Instant, stamp: Stamp, parts: Vec<Part>, sight: Option<Sight>) {
-        if parts.iter().filter(|part| part.present).all(|part| part.weight == 0) {
+        let weights = || parts.iter().filter(|part| part.present).map(|part| part.weight);
+        if weights().next().is_some() && weights().all(|weight| weight == 0) {
             self.outputs.push_back(CoordinatorOutput::Alarm(Alarm::WeightsZero));
         }
         let document = &self.document;

@@ -213,6 +213,14 @@ fn weights_of_zero_get_equal_parts_and_an_alarm() {
 }
 
 #[test]
+fn nobody_is_no_member_of_weight_zero() {
+    let mut cluster = three(&[("T1", 9)]);
+    cluster.lead(&[], &[]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.alarms, []);
+}
+
+#[test]
 fn a_cold_segment_gets_a_share_while_it_has_a_weight() {
     let cold = |weight, third_away: bool| {
         let mut parts = parts(&WEIGHTS);
