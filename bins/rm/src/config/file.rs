@@ -142,10 +142,15 @@ fn check_segment(segment: &Table<'_>, links: &Table<'_>, config: &Config) {
     let voters: BTreeSet<NodeId> =
         gates.chain(gate.then_some(config.node)).chain(config.witness).collect();
     if voters.len() == 2 {
-        segment.fault(
-            "`witness` in [segment] is missing: with two gates and two b2bs a third node has to say \
-             who goes on when they lose each other; name one that dies with neither",
-        );
+        let why = "with two gates and two b2bs a third node has to say who goes on when they lose \
+                   each other; name one that dies with neither";
+        match config.witness {
+            Some(gate) => {
+                let witness = segment.key("witness");
+                witness.fault(format!("is {gate}, a gate, which votes anyway: {why}"));
+            }
+            None => segment.fault(format!("`witness` in [segment] is missing: {why}")),
+        }
     }
     if config.links.is_none() {
         let other = other.node;

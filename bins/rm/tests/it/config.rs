@@ -139,7 +139,7 @@ fn two_b2bs_need_a_way_to_decide() {
     let faults = second("", "\"gate\", \"b2b\"").unwrap_err();
     assert!(faults.starts_with("line 15: `witness` in [segment] is missing"), "{faults}");
     let faults = second("witness = 2\n", "\"gate\", \"b2b\"").unwrap_err();
-    assert!(faults.starts_with("line 15: `witness`"), "{faults}");
+    assert!(faults.starts_with("line 17: `witness` in [segment] is 2, a gate"), "{faults}");
     let faults = second("witness = 31\n", "\"gate\", \"b2b\"").unwrap_err();
     assert!(faults.starts_with("line 17: `witness` in [segment] is 31: neither"), "{faults}");
     let third =

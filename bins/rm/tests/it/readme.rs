@@ -17,9 +17,11 @@ fn the_files_in_the_readme_are_sound_and_fit_each_other() {
 
 #[test]
 fn a_program_knows_every_key_that_its_own_readme_shows() {
-    let [signalling, document] = files(include_str!("../../README.md"))[..] else {
-        panic!("it shows two")
+    let [signalling, witness, document] = files(include_str!("../../README.md"))[..] else {
+        panic!("it shows three")
     };
+    let witness = rm::Config::parse(witness).unwrap();
+    assert_eq!(witness.witness, Some(witness.node));
     rm::Config::parse(signalling).unwrap();
     rm::Config::parse(&with_every_key(signalling)).unwrap();
     for text in [document.to_owned(), with_every_key(document)] {
