@@ -7,9 +7,9 @@
 //! which is written in C, was taken beside such a scan once and is scaled by
 //! the scan of this run.
 
-use std::hint::black_box;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -19,7 +19,7 @@ use crate::report::{self, Table, Target, number};
 
 mod readers;
 
-use readers::Reader;
+use readers::{Reader, Work};
 
 /// Options of this measurement.
 #[derive(Debug, clap::Args)]
@@ -75,11 +75,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for subject in &subjects {
         readers::check(&subject.text)?;
         let parsed = measure(args, subject, "parse + fields", &readers::PARSERS)?;
-        targets.extend(parse_targets(subject, &parsed));
+        targets.extend(targets_of(subject.name, &parsed));
+        targets.push(pjsip_target(subject, &parsed));
         rows.extend(parsed);
         if subject.name == "INVITE" {
             readers::check_forwarding(&subject.text)?;
-            rows.extend(measure(args, subject, "forward", &readers::FORWARDERS)?);
+            rows.extend(measure(args, subject, "parse + print", &readers::FORWARDERS)?);
+            let printed = measure(args, subject, "print forwarded", &readers::PRINTERS)?;
+            targets.extend(targets_of("INVITE forwarded", &printed));
+            rows.extend(printed);
         }
     }
     let report = Report {
@@ -100,18 +104,24 @@ fn measure(
     readers: &[Reader],
 ) -> anyhow::Result<Vec<Row>> {
     report::progress(format_args!("{}: {work}", subject.name));
+    let mut works = Vec::new();
+    for reader in readers {
+        works.push(
+            (reader.ready)(&subject.text).with_context(|| format!("{} cannot", reader.name))?,
+        );
+    }
     let mut best = vec![Duration::MAX; readers.len()];
     for _ in 0..args.rounds {
-        for (reader, best) in readers.iter().zip(&mut best) {
+        for (work, best) in works.iter_mut().zip(&mut best) {
             let start = cpu()?;
             for _ in 0..args.batch {
-                (reader.work)(black_box(&subject.text));
+                work();
             }
             *best = (*best).min(cpu()?.saturating_sub(start));
         }
     }
-    let row = |(reader, best): (&Reader, Duration)| {
-        let ((), counted) = allocations::count(|| (reader.work)(&subject.text));
+    let row = |((reader, ready), best): ((&Reader, &mut Work), Duration)| {
+        let (_, counted) = allocations::count(ready);
         Row {
             message: subject.name,
             bytes: subject.text.len(),
@@ -121,24 +131,26 @@ fn measure(
             allocations: counted.calls as f64,
         }
     };
-    Ok(readers.iter().zip(best).map(row).collect())
+    Ok(readers.iter().zip(&mut works).zip(best).map(row).collect())
 }
 
-fn parse_targets(subject: &Subject, rows: &[Row]) -> Vec<Target> {
+/// What holds for reading and for printing: no allocation, and rsip's time.
+fn targets_of(name: &str, rows: &[Row]) -> Vec<Target> {
     let of = |name: &str| rows.iter().find(|row| row.reader == name);
-    let nanoseconds = |name: &str| of(name).map(|row| row.nanoseconds);
-    let faster = |other: Option<f64>| Some(other? / nanoseconds(readers::OURS)?);
-    let pjsip = nanoseconds(readers::SCAN).map(|scan| scan * subject.pjsip_in_scans);
-    let name = subject.name;
+    let ours = of(readers::OURS);
+    let faster = of("rsip").zip(ours).map(|(rsip, ours)| rsip.nanoseconds / ours.nanoseconds);
+    let allocations = ours.map(|row| row.allocations);
     vec![
-        Target::at_most(
-            format!("{name}: allocations of sip-core"),
-            0.0,
-            of(readers::OURS).map(|row| row.allocations),
-        ),
-        Target::at_least(format!("{name}: rsip / sip-core"), 8.0, faster(nanoseconds("rsip"))),
-        Target::at_least(format!("{name}: PJSIP, scaled / sip-core"), 2.0, faster(pjsip)),
+        Target::at_most(format!("{name}: allocations of sip-core"), 0.0, allocations),
+        Target::at_least(format!("{name}: rsip / sip-core"), 8.0, faster),
     ]
+}
+
+fn pjsip_target(subject: &Subject, rows: &[Row]) -> Target {
+    let of = |name: &str| rows.iter().find(|row| row.reader == name).map(|row| row.nanoseconds);
+    let pjsip = of(readers::SCAN).map(|scan| scan * subject.pjsip_in_scans);
+    let faster = pjsip.zip(of(readers::OURS)).map(|(pjsip, ours)| pjsip / ours);
+    Target::at_least(format!("{}: PJSIP, scaled / sip-core", subject.name), 2.0, faster)
 }
 
 fn tables(report: &Report) -> Vec<Table> {

@@ -14,29 +14,49 @@ use rsip::prelude::{HeadersExt as _, ToTypedHeader as _, UntypedHeader as _};
 use rsipstack::sip::prelude::{HeadersExt as _, ToTypedHeader as _};
 use sip_core::{Edit, Message};
 
-/// Something that reads, or reads and prints, one message.
+/// Something that reads or prints one message again and again.
 pub(super) struct Reader {
     pub(super) name: &'static str,
-    pub(super) work: fn(&Bytes),
+    /// Does what is not measured; tells nothing where the message does not fit.
+    pub(super) ready: fn(&Bytes) -> Option<Work>,
 }
+
+/// One reading or printing; tells how many bytes it printed.
+pub(super) type Work = Box<dyn FnMut() -> usize>;
 
 pub(super) const SCAN: &str = "line scan";
 pub(super) const OURS: &str = "sip-core";
 
 pub(super) const PARSERS: [Reader; 5] = [
-    Reader { name: SCAN, work: scan },
-    Reader { name: OURS, work: |text| read(ours(text, drop_fields)) },
-    Reader { name: "rsip", work: |text| read(rsip(text, drop_fields)) },
-    Reader { name: "rsipstack", work: |text| read(rsipstack(text, drop_fields)) },
-    Reader { name: "ezk-sip-types", work: |text| read(ezk(text, drop_fields)) },
+    Reader { name: SCAN, ready: |text| again(text, scan) },
+    Reader { name: OURS, ready: |text| again(text, |text| read(ours(text, drop_fields))) },
+    Reader { name: "rsip", ready: |text| again(text, |text| read(rsip(text, drop_fields))) },
+    Reader {
+        name: "rsipstack",
+        ready: |text| again(text, |text| read(rsipstack(text, drop_fields))),
+    },
+    Reader {
+        name: "ezk-sip-types",
+        ready: |text| again(text, |text| read(ezk(text, drop_fields))),
+    },
 ];
 
 /// Parse, push a Via, replace the Request-URI, print.
 pub(super) const FORWARDERS: [Reader; 4] = [
-    Reader { name: OURS, work: |text| written(forward_ours(text)) },
-    Reader { name: "rsip", work: |text| written(forward_rsip(text)) },
-    Reader { name: "rsipstack", work: |text| written(forward_rsipstack(text)) },
-    Reader { name: "ezk-sip-types", work: |text| written(forward_ezk(text)) },
+    Reader { name: OURS, ready: |text| again(text, |text| written(forward_ours(text))) },
+    Reader { name: "rsip", ready: |text| again(text, |text| written(forward_rsip(text))) },
+    Reader {
+        name: "rsipstack",
+        ready: |text| again(text, |text| written(forward_rsipstack(text))),
+    },
+    Reader { name: "ezk-sip-types", ready: |text| again(text, |text| written(forward_ezk(text))) },
+];
+
+/// Push a Via, replace the Request-URI, print: of a message that is parsed already.
+pub(super) const PRINTERS: [Reader; 3] = [
+    Reader { name: OURS, ready: print_ours },
+    Reader { name: "rsip", ready: print_rsip },
+    Reader { name: "rsipstack", ready: print_rsipstack },
 ];
 
 /// What a transaction is found by.
@@ -80,15 +100,26 @@ pub(super) fn check_forwarding(text: &Bytes) -> anyhow::Result<()> {
         ensure!(sent.request_uri() == Some(TARGET.as_bytes()), "{name} keeps the Request-URI");
         ensure!(sent.vias().count() == 3, "{name} pushes no Via");
     }
+    for (forwarder, printer) in FORWARDERS.iter().zip(&PRINTERS) {
+        // The second time, so that a printer that keeps its message has to leave it as it was.
+        let second = |reader: &Reader| (reader.ready)(text).map(|mut work| (work(), work()).1);
+        ensure!(second(printer) == second(forwarder), "{} prints something else", printer.name);
+    }
     Ok(())
 }
 
-fn read(result: Option<()>) {
-    black_box(result);
+fn again(text: &Bytes, mut work: impl FnMut(&Bytes) -> usize + 'static) -> Option<Work> {
+    let text = text.clone();
+    Some(Box::new(move || work(black_box(&text))))
 }
 
-fn written(result: Option<Bytes>) {
+fn read(result: Option<()>) -> usize {
     black_box(result);
+    0
+}
+
+fn written(result: Option<Bytes>) -> usize {
+    black_box(result).map_or(0, |bytes| bytes.len())
 }
 
 fn drop_fields(fields: Fields<'_>) {
@@ -102,9 +133,10 @@ fn keep(fields: Fields<'_>) -> Owned {
     [branch.to_vec(), from_tag.to_vec(), to_tag.to_vec(), call_id.to_vec(), number]
 }
 
-fn scan(text: &Bytes) {
+fn scan(text: &Bytes) -> usize {
     let lines = memchr::memchr_iter(b'\n', text);
     black_box(lines.fold(0, |last, at| black_box(at - last)));
+    0
 }
 
 fn ours<T>(text: &Bytes, see: impl FnOnce(Fields<'_>) -> T) -> Option<T> {
@@ -154,6 +186,19 @@ fn rsipstack<T>(text: &Bytes, see: impl FnOnce(Fields<'_>) -> T) -> Option<T> {
     }))
 }
 
+/// Changes the message that it keeps, as [`print_rsip`] does.
+fn print_rsipstack(text: &Bytes) -> Option<Work> {
+    let mut request = rsipstack::sip::Request::try_from(&text[..]).ok()?;
+    Some(Box::new(move || {
+        let Ok(uri) = rsipstack::sip::Uri::try_from(TARGET) else { return 0 };
+        request.uri = uri;
+        request.headers.push_front(rsipstack::sip::Header::Via(VIA.into()));
+        let sent = black_box(request.to_bytes()).len();
+        request.headers.remove_first(|header| matches!(header, rsipstack::sip::Header::Via(_)));
+        sent
+    }))
+}
+
 /// Reads a message as this crate's user, ezk-sip-core, does.
 fn ezk_message(text: &Bytes) -> Option<(MessageLine, Headers, usize)> {
     let mut lines = PullParser::new(text, 0);
@@ -190,6 +235,17 @@ fn forward_ours(text: &Bytes) -> Option<Bytes> {
     Some(Edit::new(&message).set_request_uri(TARGET.as_bytes()).push_via(VIA).finish())
 }
 
+/// Prints into memory that it keeps, as a sender does.
+fn print_ours(text: &Bytes) -> Option<Work> {
+    let message = Message::parse(text.clone()).ok()?;
+    let mut sent = Vec::new();
+    Some(Box::new(move || {
+        let edit = Edit::new_in(black_box(&message), std::mem::take(&mut sent));
+        sent = edit.set_request_uri(TARGET.as_bytes()).push_via(VIA).finish_vec();
+        black_box(&sent).len()
+    }))
+}
+
 fn forward_rsip(text: &Bytes) -> Option<Bytes> {
     let mut request = rsip::Request::try_from(&text[..]).ok()?;
     request.uri = rsip::Uri::try_from(TARGET).ok()?;
@@ -197,6 +253,23 @@ fn forward_rsip(text: &Bytes) -> Option<Bytes> {
     headers.extend(request.headers);
     request.headers = headers.into();
     Some(request.into())
+}
+
+/// Changes the message that it keeps and takes the Via out again, so that nothing is copied but what is printed.
+fn print_rsip(text: &Bytes) -> Option<Work> {
+    let mut request = rsip::Request::try_from(&text[..]).ok()?;
+    Some(Box::new(move || {
+        let Ok(uri) = rsip::Uri::try_from(TARGET) else { return 0 };
+        request.uri = uri;
+        let mut headers: Vec<_> = std::mem::take(&mut request.headers).into_iter().collect();
+        headers.insert(0, rsip::Header::Via(VIA.into()));
+        request.headers = headers.into();
+        let sent = black_box(request.to_string()).len();
+        let mut headers: Vec<_> = std::mem::take(&mut request.headers).into_iter().collect();
+        headers.remove(0);
+        request.headers = headers.into();
+        sent
+    }))
 }
 
 fn forward_rsipstack(text: &Bytes) -> Option<Bytes> {

@@ -31,6 +31,14 @@ impl<'a> Edit<'a> {
         Self { message, splices, vias_popped: 0, via_seen_from: None, body: None }
     }
 
+    /// Like [`Edit::new`], in memory that the caller keeps: what `buffer` held
+    /// goes, and [`Edit::finish_vec`] returns it with the changed message. A
+    /// sender that hands in the same one again and again allocates nothing.
+    #[must_use]
+    pub fn new_in(message: &'a Message, buffer: Vec<u8>) -> Self {
+        Self { splices: Splices::in_buffer(buffer), ..Self::new(message) }
+    }
+
     /// Replaces the Request-URI; does nothing to a response.
     #[must_use]
     pub fn set_request_uri(mut self, uri: &[u8]) -> Self {
@@ -134,7 +142,21 @@ impl<'a> Edit<'a> {
 
     /// Returns the changed message.
     #[must_use]
-    pub fn finish(mut self) -> Bytes {
+    pub fn finish(self) -> Bytes {
+        let message = self.message;
+        Bytes::from(self.complete().apply(message.bytes()))
+    }
+
+    /// Returns the changed message in the memory that came with
+    /// [`Edit::new_in`], grown where it was too small.
+    #[must_use]
+    pub fn finish_vec(self) -> Vec<u8> {
+        let message = self.message;
+        self.complete().apply_in_place(message.bytes())
+    }
+
+    /// Adds what can only be told at the end.
+    fn complete(mut self) -> Splices {
         if let Some((ip, port)) = self.via_seen_from {
             self.stamp(ip, port);
         }
@@ -144,7 +166,7 @@ impl<'a> Edit<'a> {
             let (at, end) = (self.message.body_at(), self.message.bytes().len());
             self.splices.replace(at, end, |out| out.extend_from_slice(&body));
         }
-        Bytes::from(self.splices.apply(self.message.bytes()))
+        self.splices
     }
 
     /// Rewrites `received` and `rport` of the top Via that stays.

@@ -28,6 +28,12 @@ pub(crate) struct Splices {
 }
 
 impl Splices {
+    /// Collects text in this memory.
+    pub(crate) fn in_buffer(mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        Self { text: buffer, ..Self::default() }
+    }
+
     /// Replaces `at..end` by what `write` appends. The same stretch can be
     /// replaced again: the later text counts. What lies inside a longer stretch
     /// that goes, goes with it.
@@ -65,31 +71,59 @@ impl Splices {
 
     /// Returns `bytes` with all changes made, without spare capacity.
     pub(crate) fn apply(mut self, bytes: &[u8]) -> Vec<u8> {
-        // Insertions go before what is replaced at their place. The longest of
-        // two replacements that start together comes first and takes the other in.
-        self.list_mut().sort_unstable_by_key(|splice| {
-            (splice.at, splice.at != splice.end, splice.order, Reverse(splice.end))
-        });
-        let list = if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled };
+        self.sort();
+        let mut out = Vec::with_capacity(self.len_applied(bytes));
         let mut done = 0;
-        let mut len = bytes.len();
-        for splice in list {
-            if done <= splice.at {
-                len = len - (splice.end - splice.at) + splice.text.len();
-                done = splice.end;
-            }
-        }
-        let mut out = Vec::with_capacity(len);
-        done = 0;
-        for splice in list {
-            if done <= splice.at {
-                out.extend_from_slice(&bytes[done..splice.at]);
-                out.extend_from_slice(&self.text[splice.text.clone()]);
-                done = splice.end;
-            }
+        for splice in self.in_effect() {
+            out.extend_from_slice(&bytes[done..splice.at]);
+            out.extend_from_slice(&self.text[splice.text.clone()]);
+            done = splice.end;
         }
         out.extend_from_slice(&bytes[done..]);
         out
+    }
+
+    /// The same, in the memory of the collected text.
+    pub(crate) fn apply_in_place(mut self, bytes: &[u8]) -> Vec<u8> {
+        self.sort();
+        let mut out = std::mem::take(&mut self.text);
+        let collected = out.len();
+        out.reserve(self.len_applied(bytes));
+        let mut done = 0;
+        for splice in self.in_effect() {
+            out.extend_from_slice(&bytes[done..splice.at]);
+            out.extend_from_within(splice.text.clone());
+            done = splice.end;
+        }
+        out.extend_from_slice(&bytes[done..]);
+        out.drain(..collected);
+        out
+    }
+
+    /// Insertions go before what is replaced at their place. The longest of two
+    /// replacements that start together comes first and takes the other in.
+    fn sort(&mut self) {
+        self.list_mut().sort_unstable_by_key(|splice| {
+            (splice.at, splice.at != splice.end, splice.order, Reverse(splice.end))
+        });
+    }
+
+    /// Those that no longer one has taken in, of sorted ones.
+    fn in_effect(&self) -> impl Iterator<Item = &Splice> {
+        let list = if self.spilled.is_empty() { &self.inline[..self.len] } else { &self.spilled };
+        let mut done = 0;
+        list.iter().filter(move |splice| {
+            let counts = done <= splice.at;
+            if counts {
+                done = splice.end;
+            }
+            counts
+        })
+    }
+
+    fn len_applied(&self, bytes: &[u8]) -> usize {
+        self.in_effect()
+            .fold(bytes.len(), |len, splice| len - (splice.end - splice.at) + splice.text.len())
     }
 
     fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {

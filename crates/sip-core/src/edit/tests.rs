@@ -15,17 +15,30 @@ const INVITE: &str = "INVITE sip:bob@example.com SIP/2.0\r\n\
     X-Odd:  kept  as\r\n  it is\r\n\
     Content-Length: 3\r\n\r\nabc";
 
-fn edited(edit: impl FnOnce(Edit<'_>) -> Edit<'_>) -> String {
+fn edited(edit: impl Fn(Edit<'_>) -> Edit<'_>) -> String {
     let message = Message::parse(Bytes::from_static(INVITE.as_bytes())).expect("a message");
     assert_eq!(message.verdict(), Verdict::Ok);
     let bytes = edit(Edit::new(&message)).finish();
     Message::parse(bytes.clone()).expect("still a message");
+    let kept = edit(Edit::new_in(&message, b"what was sent before".to_vec())).finish_vec();
+    assert_eq!(kept, bytes);
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
 #[test]
 fn nothing_changed_is_nothing_changed() {
     assert_eq!(edited(|edit| edit), INVITE);
+}
+
+#[test]
+fn memory_that_the_caller_keeps_is_used_again() {
+    let message = Message::parse(Bytes::from_static(INVITE.as_bytes())).expect("a message");
+    let kept = Vec::with_capacity(4096);
+    let memory = kept.as_ptr();
+    let once = Edit::new_in(&message, kept).push_via("SIP/2.0/UDP a").finish_vec();
+    let twice = Edit::new_in(&message, once).set_request_uri(b"sip:c@h").finish_vec();
+    assert_eq!(twice.as_ptr(), memory);
+    assert_eq!(twice, INVITE.replacen("sip:bob@example.com", "sip:c@h", 1).as_bytes());
 }
 
 #[test]
