@@ -17,22 +17,24 @@ const D: PhoneId = PhoneId(3);
 const WINDOW: Duration = Duration::from_millis(30);
 
 #[test]
-fn the_only_b2b_restarts_and_its_calls_go_on() {
-    let disk = MemoryDisk::default();
-    let mut world = talking(1, &disk);
-    world.scenario.sim().crash(B2B);
-    disk.crash(world.scenario.now(), WINDOW);
-    world.run(Duration::from_secs(2));
-    world.scenario.sim().restart(B2B);
-    world.run(Duration::from_secs(3));
+fn t39_each_service_restarts_and_calls_go_on() {
+    for (node, seed) in EVERYTHING.into_iter().zip(10..) {
+        let disk = MemoryDisk::default();
+        let mut world = talking(seed, &disk);
+        world.scenario.sim().crash(node);
+        disk.crash(world.scenario.now(), WINDOW);
+        world.run(Duration::from_secs(2));
+        world.scenario.sim().restart(node);
+        world.run(Duration::from_secs(3));
 
-    world.scenario.assert_talking(&[(A, B)]);
-    assert_eq!(world.live_calls(), 1);
-    end(&mut world);
+        world.scenario.assert_talking(&[(A, B)]);
+        assert_eq!(world.live_calls(), 1, "{node:?}");
+        end(&mut world);
+    }
 }
 
 #[test]
-fn everything_restarts_and_calls_and_registrations_are_there() {
+fn t39_everything_restarts_and_calls_and_registrations_are_there() {
     let disk = MemoryDisk::default();
     let mut world = talking(2, &disk);
     crash_everything(&mut world);
@@ -52,7 +54,7 @@ fn a_clock_set_back_an_hour_over_a_restart_ends_nothing() {
 }
 
 #[test]
-fn a_call_whose_phones_hung_up_meanwhile_ends_and_nothing_rings() {
+fn t39_a_call_whose_phones_hung_up_meanwhile_ends_and_nothing_rings() {
     let disk = MemoryDisk::default();
     let mut world = talking(3, &disk);
     crash_everything(&mut world);

@@ -13,7 +13,7 @@ const C: PhoneId = PhoneId(2);
 const D: PhoneId = PhoneId(3);
 
 #[test]
-fn a_dead_controller_is_not_noticed_and_a_mediagate_that_dies_next_is() {
+fn t05_a_dead_controller_is_not_noticed_and_a_mediagate_that_dies_next_is() {
     let mut world = talking(51, &Manners::default());
     let before = sip_seen(&world);
     let heard = |world: &mut World| {
