@@ -1,5 +1,7 @@
 //! The shares of every node on every segment.
 
+use std::collections::BTreeMap;
+
 use crate::{Divider, Method, NodeId, Tree, Weights, WeightsError};
 
 /// A segment by its number. The lowest gets what is left when all else is equal.
@@ -20,17 +22,13 @@ pub struct Segment {
 #[derive(Clone, Debug)]
 pub struct Division {
     segments: Box<[SegmentId]>,
-    rows: Box<[Row]>,
+    /// By node, apart from each other: a division of all reads little else than the limits.
+    limits: Box<[Option<u32>]>,
+    keys: Box<[u64]>,
+    /// The rows fixed by hand.
+    manual: BTreeMap<usize, Box<[u32]>>,
     divider: Divider,
     shares: Vec<u32>,
-}
-
-/// How one node is divided.
-#[derive(Clone, Debug)]
-struct Row {
-    limit: Option<u32>,
-    key: u64,
-    manual: Option<Box<[u32]>>,
 }
 
 /// Why segments make no columns. The configuration is at fault.
@@ -50,18 +48,18 @@ pub enum DivideError {
 /// The columns stand in the order of the segments' numbers, whatever order they are given in.
 pub fn divide(tree: &Tree, segments: &[Segment], method: Method) -> Result<Division, DivideError> {
     let (segments, weights) = columns(segments)?;
-    let rows = tree.iter().map(|(id, node)| Row {
-        limit: node.limits.hard(),
-        key: tree.key(id),
-        manual: (!node.manual.is_empty()).then(|| {
-            let of = |segment| node.manual.get(segment).copied().unwrap_or(0);
-            segments.iter().map(of).collect()
-        }),
+    let manual = tree.iter().filter(|(_, node)| !node.manual.is_empty()).map(|(id, node)| {
+        let of = |segment| node.manual.get(segment).copied().unwrap_or(0);
+        (id.index(), segments.iter().map(of).collect())
     });
-    let rows: Box<[Row]> = rows.collect();
-    let divider = Divider::new(weights, method, rows.len());
-    let shares = vec![0; rows.len() * segments.len()];
-    let mut division = Division { segments, rows, divider, shares };
+    let mut division = Division {
+        limits: tree.iter().map(|(_, node)| node.limits.hard()).collect(),
+        keys: tree.iter().map(|(id, _)| tree.key(id)).collect(),
+        manual: manual.collect(),
+        divider: Divider::new(weights, method, tree.len()),
+        shares: vec![0; tree.len() * segments.len()],
+        segments,
+    };
     division.refresh();
     Ok(division)
 }
@@ -81,8 +79,12 @@ impl Division {
     /// Divides everything anew into the memory it has.
     pub fn refresh(&mut self) {
         let columns = self.segments.len();
-        for (row, shares) in self.rows.iter().zip(self.shares.chunks_exact_mut(columns)) {
-            row.write(&self.divider, shares);
+        let rows = self.limits.iter().zip(&self.keys);
+        for ((&limit, &key), shares) in rows.zip(self.shares.chunks_exact_mut(columns)) {
+            write(&self.divider, limit, key, shares);
+        }
+        for (&row, manual) in &self.manual {
+            self.shares[row * columns..][..columns].copy_from_slice(manual);
         }
     }
 
@@ -93,12 +95,12 @@ impl Division {
     ///
     /// Panics when `id` comes from another tree.
     pub fn set_limit(&mut self, id: NodeId, limit: Option<u32>) -> Option<&[u32]> {
-        let row = &mut self.rows[id.index()];
-        row.limit = limit;
-        row.manual = None;
+        let row = id.index();
+        self.limits[row] = limit;
+        self.manual.remove(&row);
         let columns = self.segments.len();
-        let shares = &mut self.shares[id.index() * columns..][..columns];
-        row.write(&self.divider, shares);
+        let shares = &mut self.shares[row * columns..][..columns];
+        write(&self.divider, limit, self.keys[row], shares);
         limit.map(|_| &*shares)
     }
 
@@ -109,7 +111,7 @@ impl Division {
     /// Panics when `id` comes from another tree.
     pub fn shares(&self, id: NodeId) -> Option<&[u32]> {
         let columns = self.segments.len();
-        self.rows[id.index()].limit.map(|_| &self.shares[id.index() * columns..][..columns])
+        self.limits[id.index()].map(|_| &self.shares[id.index() * columns..][..columns])
     }
 
     /// Returns what one segment gets of every node, in the order of the tree; `None` when the
@@ -117,8 +119,8 @@ impl Division {
     pub fn column(&self, id: SegmentId) -> Option<impl Iterator<Item = Option<u32>>> {
         let column = self.segments.binary_search(&id).ok()?;
         let shares = self.shares.chunks_exact(self.segments.len());
-        let shares = self.rows.iter().zip(shares);
-        Some(shares.map(move |(row, shares)| row.limit.map(|_| shares[column])))
+        let shares = self.limits.iter().zip(shares);
+        Some(shares.map(move |(limit, shares)| limit.map(|_| shares[column])))
     }
 
     /// Returns the segments in the order of the columns.
@@ -127,12 +129,10 @@ impl Division {
     }
 }
 
-impl Row {
-    fn write(&self, divider: &Divider, shares: &mut [u32]) {
-        match (self.limit, &self.manual) {
-            (Some(_), Some(manual)) => shares.copy_from_slice(manual),
-            (Some(limit), None) => divider.split_into(limit, self.key, shares),
-            (None, _) => shares.fill(0),
-        }
+/// Writes one row that is not fixed by hand.
+fn write(divider: &Divider, limit: Option<u32>, key: u64, shares: &mut [u32]) {
+    match limit {
+        Some(limit) => divider.split_into(limit, key, shares),
+        None => shares.fill(0),
     }
 }

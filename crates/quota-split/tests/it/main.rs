@@ -4,6 +4,7 @@
 mod cluster;
 mod counterexamples;
 mod divisions;
+mod extremes;
 mod handovers;
 mod laws;
 mod lendings;
