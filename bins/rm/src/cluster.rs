@@ -16,18 +16,21 @@ use quota_split::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
 pub use document::{Claim, ClusterDocument, SegmentPlan};
 pub use documents::Documents;
-pub use frame::{ClusterFrame, Kept, Routed};
+pub use frame::{ClusterFrame, Kept, Piece, PiecesTaken, Routed, Transfer};
+pub use pieces::PIECE_LEN;
 pub use plan::{Plan, Share};
 pub use usage::UsageEvent;
 pub use view::{ClusterView, CounterView, SegmentView, TenantView};
 
 use disk::Disk;
+use pieces::Pieces;
 use usage::Usage;
 
 mod disk;
 pub mod document;
 pub mod documents;
 mod frame;
+mod pieces;
 mod plan;
 mod settle;
 mod usage;
@@ -54,6 +57,7 @@ pub struct Cluster {
     /// The last refusal at each node.
     refusals: BTreeMap<quota_split::NodeId, Refusal>,
     usage: Usage,
+    pieces: Pieces,
     alarms: BTreeSet<Alarm>,
     outputs: VecDeque<Output>,
 }
@@ -69,6 +73,9 @@ pub struct Config {
     pub timing: election::Timing,
     /// How long divisions take; the same at every node.
     pub handover: handover::Timing,
+    /// The longest part of a frame that is sent at once, in bytes; at most, and usually,
+    /// [`PIECE_LEN`]. What is more than four times as long travels in pieces.
+    pub piece_len: usize,
 }
 
 /// What happened.
@@ -203,6 +210,8 @@ pub enum Alarm {
     Unreadable,
     /// A frame named a sender, a receiver or a division that it cannot be about.
     Misdirected(NodeId),
+    /// What came in pieces from this node is not what it sent.
+    Garbled(NodeId),
 }
 
 impl Cluster {
@@ -233,7 +242,7 @@ impl Cluster {
             answer: ANSWER,
         };
         let promised = kept.and_then(|kept| kept.promised);
-        let [low, ..] = seeds(instance);
+        let [low, life] = seeds(instance);
         let mut cluster = Self {
             elector,
             coordinator: Coordinator::new(handover, plan.eager, Arc::clone(&plan.division)),
@@ -249,6 +258,7 @@ impl Cluster {
             withdrawn: false,
             refusals: BTreeMap::new(),
             usage: Usage::default(),
+            pieces: Pieces::new(config.piece_len.clamp(1, PIECE_LEN), life),
             alarms: BTreeSet::new(),
             outputs: VecDeque::new(),
             config,
@@ -271,6 +281,7 @@ impl Cluster {
                 } else {
                     self.linked.remove(&node);
                 }
+                self.pieces.unlink(node);
                 self.look_at_partner(now);
             }
             Input::Frame { from, frame } => self.receive(now, from, frame),
@@ -298,6 +309,7 @@ impl Cluster {
         self.elector.handle_timeout(now);
         self.coordinator.handle_timeout(now);
         self.pair.handle_timeout(now);
+        self.pieces.handle_timeout(now);
         let ledger = self.pair.member().map(handover::Member::ledger);
         let events = self.usage.take(now, ledger);
         self.outputs.extend(events.into_iter().map(Output::Usage));
@@ -316,6 +328,7 @@ impl Cluster {
             self.coordinator.poll_timeout(),
             self.pair.poll_timeout(),
             self.usage.poll_timeout(),
+            self.pieces.poll_timeout(),
         ]
         .into_iter()
         .flatten()

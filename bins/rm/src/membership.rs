@@ -95,6 +95,7 @@ impl Membership {
             peers: members.values().copied().collect(),
             timing: part.timing,
             handover: Timing::WAN,
+            piece_len: cluster::PIECE_LEN,
         };
         let plan = documents.current().map_or_else(no_plan, |document| Plan::from(&**document));
         let instance = u128::from(start.seed) << 64 | u128::from(start.boot);
@@ -385,5 +386,6 @@ fn alarm_name(alarm: Alarm) -> &'static str {
         Alarm::Lapsed => "lapsed",
         Alarm::Unreadable => "unreadable",
         Alarm::Misdirected(_) => "misdirected",
+        Alarm::Garbled(_) => "garbled",
     }
 }

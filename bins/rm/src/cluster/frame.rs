@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use election::message::{Addressed, Answer, Election, Heartbeat, LinkStates, Nack, Victory};
 use election::{NodeId, Stored};
-use quota_split::handover::{PairMessage, Stamp, ToCoordinator, ToMember};
+use quota_split::handover::{Ask, Grow, PairMessage, Promise, Stamp, ToCoordinator, ToMember};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,45 @@ pub enum ClusterFrame {
     ToCoordinator(Routed<ToCoordinator>),
     /// Between the two nodes of a segment.
     Pair(PairMessage),
+    /// A part of one of these that is too long for a frame.
+    Piece(Piece),
+    /// How far such a one has come.
+    Pieces(PiecesTaken),
+}
+
+/// A part of what is too long for one frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// What it is a part of.
+    pub transfer: Transfer,
+    /// The kind of the whole.
+    pub kind: u16,
+    /// The length of the whole, in bytes.
+    pub len: u32,
+    /// The digest of the whole.
+    pub digest: u64,
+    /// Where this part begins, in bytes.
+    pub offset: u32,
+    /// The part.
+    pub bytes: Vec<u8>,
+}
+
+/// How much of something has come, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PiecesTaken {
+    /// Of what.
+    pub transfer: Transfer,
+    /// In bytes.
+    pub taken: u32,
+}
+
+/// The number of something that travels in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Drawn at random for each start of the sender.
+    pub life: u64,
+    /// Rises within a life.
+    pub number: u64,
 }
 
 /// A message that nodes between tell on where there is no link.
@@ -71,6 +110,12 @@ impl Frame for Routed<ToCoordinator> {
 impl Frame for PairMessage {
     const KIND: u16 = 0x0421;
 }
+impl Frame for Piece {
+    const KIND: u16 = 0x0422;
+}
+impl Frame for PiecesTaken {
+    const KIND: u16 = 0x0423;
+}
 impl Frame for Kept {
     const KIND: u16 = 0x0480;
 }
@@ -91,7 +136,60 @@ impl ClusterFrame {
             Self::ToMember(frame) => of(frame),
             Self::ToCoordinator(frame) => of(frame),
             Self::Pair(frame) => of(frame),
+            Self::Piece(frame) => of(frame),
+            Self::Pieces(frame) => of(frame),
         }
+    }
+
+    /// Returns a number of bytes that its payload does not pass, without writing it; zero for what is
+    /// always short. Of what a pair says only a state may be long: nothing else may be overtaken.
+    pub(super) fn len_max(&self) -> usize {
+        const HEAD: usize = 256;
+        const NUMBER: usize = 5;
+        // A name has a length before it and at most three numbers behind it.
+        let named = |name: &str| name.len() + 8 * NUMBER;
+        let numbers = match self {
+            Self::ToMember(Routed { body: ToMember::Prepare(prepare), .. }) => {
+                let parts = 4 * NUMBER * prepare.recipe.parts.len();
+                let column = prepare.column.as_ref().map_or(0, |column| {
+                    let cells = column.cells.iter().map(|cell| named(&cell.node));
+                    cells.chain(column.parts.iter().map(|part| named(&part.node))).sum()
+                });
+                return HEAD + parts + column;
+            }
+            Self::ToMember(Routed { body: ToMember::Grow(Grow { cells, .. }), .. })
+            | Self::ToMember(Routed { body: ToMember::Elsewhere { cells, .. }, .. })
+            | Self::ToCoordinator(Routed {
+                body:
+                    ToCoordinator::Promise(Promise { held: cells, .. })
+                    | ToCoordinator::Ask(Ask { cells, .. }),
+                ..
+            }) => 2 * cells.len(),
+            Self::ToCoordinator(Routed { body: ToCoordinator::Report(report), .. }) => {
+                3 * report.cells.len()
+            }
+            Self::Pair(PairMessage::State { state, .. }) => state.numbers(),
+            Self::ToMember(_)
+            | Self::ToCoordinator(_)
+            | Self::Pair(_)
+            | Self::Election(_)
+            | Self::Piece(_)
+            | Self::Pieces(_) => return 0,
+        };
+        HEAD + NUMBER * numbers
+    }
+
+    /// Reads what came in pieces; `None` for what never does, or is malformed.
+    pub(super) fn decode_long(kind: u16, payload: &[u8]) -> Option<Self> {
+        fn read<F: DeserializeOwned>(payload: &[u8]) -> Option<F> {
+            driver::codec::decode_long(payload).ok()
+        }
+        Some(match kind {
+            <Routed<ToMember>>::KIND => Self::ToMember(read(payload)?),
+            <Routed<ToCoordinator>>::KIND => Self::ToCoordinator(read(payload)?),
+            PairMessage::KIND => Self::Pair(read(payload)?),
+            _ => return None,
+        })
     }
 
     /// Reads a frame; `None` for another kind, or one that is malformed.
@@ -110,6 +208,8 @@ impl ClusterFrame {
             <Routed<ToMember>>::KIND => Self::ToMember(read(payload)?),
             <Routed<ToCoordinator>>::KIND => Self::ToCoordinator(read(payload)?),
             PairMessage::KIND => Self::Pair(read(payload)?),
+            Piece::KIND => Self::Piece(read(payload)?),
+            PiecesTaken::KIND => Self::Pieces(read(payload)?),
             _ => return None,
         })
     }

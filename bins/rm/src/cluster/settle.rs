@@ -10,6 +10,7 @@ use quota_split::handover::{
 };
 
 use super::frame::{ClusterFrame, Kept, Routed};
+use super::pieces::Came;
 use super::{Alarm, Cluster, Output, Why};
 
 impl Cluster {
@@ -24,6 +25,8 @@ impl Cluster {
                 self.obey_pair(now, output);
             } else if let Some((to, message)) = self.disk.ready() {
                 self.send_up(now, to, message);
+            } else if let Some((to, frame)) = self.pieces.poll_send() {
+                self.outputs.push_back(Output::Send { to, frame });
             } else {
                 return;
             }
@@ -46,10 +49,16 @@ impl Cluster {
             {
                 self.hear_member(now, origin, body);
             }
-            ClusterFrame::ToMember(routed) => self.tell_on(routed, ClusterFrame::ToMember),
+            ClusterFrame::ToMember(routed) => self.tell_on(now, routed, ClusterFrame::ToMember),
             ClusterFrame::ToCoordinator(routed) => {
-                self.tell_on(routed, ClusterFrame::ToCoordinator);
+                self.tell_on(now, routed, ClusterFrame::ToCoordinator);
             }
+            ClusterFrame::Piece(piece) => match self.pieces.take(from, piece) {
+                Came::Nothing => {}
+                Came::Frame(frame) => self.receive(now, from, frame),
+                Came::Garbled => self.alarm(Alarm::Garbled(from)),
+            },
+            ClusterFrame::Pieces(taken) => self.pieces.taken(now, from, taken),
             ClusterFrame::Pair(message) => {
                 if self.config.partner() == Some(from) {
                     self.pair.handle_input(now, PairInput::Received(message));
@@ -83,7 +92,7 @@ impl Cluster {
                 self.outputs.push_back(Output::Persist { serial, bytes });
             }
             election::Output::Send { to, frame } => {
-                self.send(to, ClusterFrame::Election(frame));
+                self.send(now, to, ClusterFrame::Election(frame));
             }
             election::Output::Lead { mandate, shares } => {
                 self.followed = Some((mandate, shares));
@@ -166,7 +175,7 @@ impl Cluster {
         match output {
             PairOutput::Partner(message) => {
                 if let Some(partner) = self.config.partner() {
-                    self.send(partner, ClusterFrame::Pair(message));
+                    self.send(now, partner, ClusterFrame::Pair(message));
                 }
             }
             PairOutput::Coordinator { epoch, message } => {
@@ -211,7 +220,7 @@ impl Cluster {
             return self.hear_coordinator(now, origin, message);
         }
         let routed = Routed { origin, to: node, hops: HOPS_MAX, body: message };
-        self.tell_on(routed, ClusterFrame::ToMember);
+        self.tell_on(now, routed, ClusterFrame::ToMember);
     }
 
     fn send_up(&mut self, now: Instant, to: NodeId, message: ToCoordinator) {
@@ -220,7 +229,7 @@ impl Cluster {
             return self.hear_member(now, origin, message);
         }
         let routed = Routed { origin, to, hops: HOPS_MAX, body: message };
-        self.tell_on(routed, ClusterFrame::ToCoordinator);
+        self.tell_on(now, routed, ClusterFrame::ToCoordinator);
     }
 
     fn hear_coordinator(&mut self, now: Instant, origin: NodeId, message: ToMember) {
@@ -241,16 +250,23 @@ impl Cluster {
         }
     }
 
-    fn tell_on<T>(&mut self, mut routed: Routed<T>, frame: impl Fn(Routed<T>) -> ClusterFrame) {
+    fn tell_on<T>(
+        &mut self,
+        now: Instant,
+        mut routed: Routed<T>,
+        frame: impl Fn(Routed<T>) -> ClusterFrame,
+    ) {
         let Some(hops) = routed.hops.checked_sub(1) else { return };
         routed.hops = hops;
         if let Some(next) = self.elector.next_hop(routed.to) {
-            self.send(next, frame(routed));
+            self.send(now, next, frame(routed));
         }
     }
 
-    fn send(&mut self, to: NodeId, frame: ClusterFrame) {
-        self.outputs.push_back(Output::Send { to, frame });
+    fn send(&mut self, now: Instant, to: NodeId, frame: ClusterFrame) {
+        if let Some(frame) = self.pieces.send(now, to, frame) {
+            self.outputs.push_back(Output::Send { to, frame });
+        }
     }
 
     fn kept(&self) -> Kept {

@@ -5,5 +5,6 @@
 mod faults;
 mod frames;
 mod judge;
+mod long;
 mod seeds;
 mod world;

@@ -104,6 +104,9 @@ struct Followed {
     targets: Vec<u32>,
     /// Its numbers of counters in ours, when the documents differ.
     names: Option<Vec<Option<u32>>>,
+    /// Ours in its, derived from that.
+    #[serde(skip)]
+    places: Vec<Option<u32>>,
 }
 
 impl Member {
@@ -404,6 +407,18 @@ impl Member {
 }
 
 impl Followed {
+    /// Derives from `names` what they are called the other way.
+    fn turn_names(&mut self) {
+        self.places.clear();
+        for (counter, name) in (0..).zip(self.names.iter().flatten()) {
+            let Some(place) = name.map(|name| name as usize) else { continue };
+            if self.places.len() <= place {
+                self.places.resize(place + 1, None);
+            }
+            self.places[place].get_or_insert(counter);
+        }
+    }
+
     /// Returns our number of the coordinator's counter.
     fn own(&self, counter: u32) -> Option<u32> {
         match &self.names {
@@ -415,10 +430,7 @@ impl Followed {
     /// Returns the coordinator's number of our counter.
     fn theirs(&self, place: u32) -> Option<u32> {
         match &self.names {
-            Some(names) => {
-                let found = names.iter().position(|name| *name == Some(place));
-                found.and_then(|found| u32::try_from(found).ok())
-            }
+            Some(_) => self.places.get(place as usize).copied().flatten(),
             None => ((place as usize) < self.targets.len()).then_some(place),
         }
     }

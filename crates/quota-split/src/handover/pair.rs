@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Epoch, Member, Stamp, Timing, ToCoordinator, ToMember};
 use crate::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
-pub use message::{Denied, Granted, PairMessage, TOLD_MAX, Told};
+pub use message::{Denied, Granted, PairMessage, TOLD_LEN_MAX, Told};
 
 use listener::Listener;
 use speaker::Speaker;
@@ -414,10 +414,20 @@ impl Pair {
     }
 
     fn tell(&mut self, calls: &[Call], pending: bool) {
-        for calls in calls.chunks(TOLD_MAX) {
-            let told = |call: &Call| Told::new(&self.document, *call);
-            let calls = calls.iter().map(told).collect();
-            self.reply(PairMessage::Calls { calls, pending, last: false });
+        let (mut some, mut len) = (Vec::new(), 0);
+        for call in calls {
+            let told = Told::new(&self.document, *call);
+            let more = told.len_max();
+            if TOLD_LEN_MAX < len + more && !some.is_empty() {
+                let calls = std::mem::take(&mut some);
+                self.reply(PairMessage::Calls { calls, pending, last: false });
+                len = 0;
+            }
+            some.push(told);
+            len += more;
+        }
+        if !some.is_empty() {
+            self.reply(PairMessage::Calls { calls: some, pending, last: false });
         }
     }
 

@@ -11,7 +11,7 @@ use quota_split::handover::{
     PairMessage, Prepare, Promise, Recall, Report, Stamp, Timing, ToCoordinator, ToMember, Told,
 };
 use quota_split::{Counter, Direction, Full, Part, Recipe, SegmentId, Sight};
-use rm::cluster::{ClusterFrame, Kept, Routed};
+use rm::cluster::{ClusterFrame, Kept, Piece, PiecesTaken, Routed, Transfer};
 
 use super::world::{now, plan, share};
 use crate::frames::{check, check_form};
@@ -104,6 +104,14 @@ fn what_a_pair_says_has_its_golden_bytes() {
     check_form("release", &PairMessage::Release { call: 1 << 40 });
     check_form("list", &PairMessage::List);
     check_form("calls", &PairMessage::Calls { calls: vec![told], pending: true, last: false });
+}
+
+#[test]
+fn what_is_too_long_for_a_frame_has_its_golden_bytes() {
+    let transfer = Transfer { life: 0x0123_4567_89ab_cdef, number: 300 };
+    let (kind, len, digest, offset) = (0x0411, 2_000_000, 0xfedc_ba98_7654_3210, 65_536);
+    check(&Piece { transfer, kind, len, digest, offset, bytes: b"a column".to_vec() });
+    check(&PiecesTaken { transfer, taken: 65_544 });
 }
 
 #[test]

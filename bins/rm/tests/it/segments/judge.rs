@@ -120,7 +120,10 @@ impl Judge {
                 stamp.epoch.term << 8 | u64::from(stamp.round)
             }
             Output::Alarm(
-                alarm @ (Alarm::DigestDiffers(_) | Alarm::Misdirected(_) | Alarm::Unreadable),
+                alarm @ (Alarm::DigestDiffers(_)
+                | Alarm::Misdirected(_)
+                | Alarm::Garbled(_)
+                | Alarm::Unreadable),
             ) => {
                 self.fail(now, format!("node {at} of segment {segment} alarms: {alarm:?}"));
                 3
@@ -157,7 +160,11 @@ impl Judge {
             ClusterFrame::Pair(PairMessage::Answer { call, verdict }) => {
                 self.decide(at, CallId(*call), verdict.is_ok());
             }
-            ClusterFrame::Election(_) | ClusterFrame::ToCoordinator(_) | ClusterFrame::Pair(_) => {}
+            ClusterFrame::Election(_)
+            | ClusterFrame::ToCoordinator(_)
+            | ClusterFrame::Pair(_)
+            | ClusterFrame::Piece(_)
+            | ClusterFrame::Pieces(_) => {}
         }
     }
 

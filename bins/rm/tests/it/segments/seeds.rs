@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rm::cluster::PIECE_LEN;
 use testkit::seeds;
 
 use super::faults::{cluster, limits, mend, strike};
@@ -54,6 +55,8 @@ fn begin(seed: u64) -> World {
     let mut world = World::new(seed, &ids, Arc::new(plan(1, limits, segments)));
     // Every third network loses, repeats and reorders.
     world.bad = seed % 3 == 2;
+    // In every fourth most of what divisions say is too long for one frame.
+    world.piece_len = if seed % 4 == 3 { 64 } else { PIECE_LEN };
     for at in 0..ids.len() {
         let pause = world.dice.range(0, 300);
         world.run_for(pause);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use election::{Cold, NodeId, Segment};
-use quota_split::handover::Timing;
+use quota_split::handover::{PairMessage, Timing};
 use quota_split::{
     Call, CallId, Direction, Document, Kind, Lending, Limits, Method, Partition, Tree,
 };
-use rm::cluster::{Cluster, ClusterFrame, Config, Input, Output, Plan, Share};
+use rm::cluster::{Cluster, ClusterFrame, Config, Input, Output, PIECE_LEN, Plan, Share};
+use rm::frames::Frame as _;
 
 use super::judge::Judge;
 
@@ -22,6 +23,8 @@ pub(super) struct World {
     pub(super) dice: Dice,
     /// Loses, repeats and reorders what is no talk of a pair.
     pub(super) bad: bool,
+    /// The longest part of a frame that is sent at once.
+    pub(super) piece_len: usize,
     pub(super) plan: Arc<Plan>,
     pub(super) nodes: Vec<Node>,
     pub(super) cuts: BTreeSet<(usize, usize)>,
@@ -91,6 +94,7 @@ impl World {
             origin: now(),
             dice: Dice::new(seed),
             bad: false,
+            piece_len: PIECE_LEN,
             nodes: ids.iter().map(|id| Node::new(*id, partner(id), &plan)).collect(),
             judge: Judge::new(&plan, ids),
             plan,
@@ -119,6 +123,7 @@ impl World {
             peers: peers.into_iter().filter(|peer| *peer != id).collect(),
             timing: election::Timing::default(),
             handover: Timing::WAN,
+            piece_len: self.piece_len,
         };
         let now = self.instant(at);
         let node = &mut self.nodes[at];
@@ -500,7 +505,14 @@ impl World {
     fn transmit(&mut self, at: usize, to: NodeId, frame: &ClusterFrame) {
         let from = self.nodes[at].id;
         let Some(to) = self.nodes.iter().position(|node| node.id == to) else { return };
-        let pair = matches!(frame, ClusterFrame::Pair(_));
+        let pair = match frame {
+            ClusterFrame::Pair(_) => true,
+            ClusterFrame::Piece(piece) => piece.kind == PairMessage::KIND,
+            ClusterFrame::Election(_)
+            | ClusterFrame::ToMember(_)
+            | ClusterFrame::ToCoordinator(_)
+            | ClusterFrame::Pieces(_) => false,
+        };
         let connection = self.nodes[at].connection.filter(|_| pair);
         if self.cuts.contains(&(at, to)) || pair && connection.is_none() {
             return;

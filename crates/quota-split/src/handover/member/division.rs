@@ -43,7 +43,9 @@ impl Member {
             self.ledger.set_elsewhere(limited.node, limited.counter, None);
         }
         let (document, sight) = (recipe.document, recipe.sight);
-        let followed = Followed { stamp, sight, document, seq: 0, targets, names };
+        let places = Vec::new();
+        let mut followed = Followed { stamp, sight, document, seq: 0, targets, names, places };
+        followed.turn_names();
         for (counter, &target) in (0..).zip(&followed.targets) {
             if let Some(place) = followed.own(counter) {
                 self.shrink(place, target);

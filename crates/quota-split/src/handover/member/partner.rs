@@ -25,6 +25,15 @@ impl MemberState {
     pub fn promised(&self) -> Option<Stamp> {
         self.followed.as_ref().map(|followed| followed.stamp).max(self.floor)
     }
+
+    /// Returns how many numbers are listed in it, for who must know how long it gets.
+    pub fn numbers(&self) -> usize {
+        let followed = self.followed.as_ref().map_or(0, |followed| {
+            // A number that may be missing takes a byte more.
+            followed.targets.len() + 2 * followed.names.as_ref().map_or(0, Vec::len)
+        });
+        self.caps.len() + followed
+    }
 }
 
 /// How many reports a member may have sent that its partner does not know of.
@@ -67,6 +76,7 @@ impl Member {
         }
         self.floor = state.floor;
         self.followed.clone_from(&state.followed);
+        self.followed.iter_mut().for_each(Followed::turn_names);
         for ((place, &cap), limited) in (0..).zip(&state.caps).zip(self.document.counters()) {
             self.ledger.set_share(limited.node, limited.counter, cap);
             self.dirty.insert(place);

@@ -112,10 +112,15 @@ pub enum Denied {
     Unknown,
 }
 
-/// Calls that one message names at the most.
-pub const TOLD_MAX: usize = 4096;
+/// The calls of one list take no more bytes, unless it is a single one.
+pub const TOLD_LEN_MAX: usize = 64 << 10;
 
 impl Told {
+    /// Returns a number of bytes that it takes at the most, however it is written.
+    pub(super) fn len_max(&self) -> usize {
+        self.node.len() + 24
+    }
+
     pub(super) fn new(document: &Document, call: Call) -> Self {
         let node = document.tree().node(call.node).name.clone();
         Self { call: call.id.0, node, direction: call.direction }

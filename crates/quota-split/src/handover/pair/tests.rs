@@ -129,6 +129,26 @@ fn calls_found_beyond_the_share_cost_a_new_round() {
     assert!(pair.sent.contains(&refuse), "{:?}", pair.sent);
 }
 
+#[test]
+fn a_list_of_calls_is_cut_by_what_it_takes_and_loses_none() {
+    let mut pair = Two::with_share(3);
+    pair.nodes[1].handle_input(pair.now, PairInput::Live((0..10_000).map(call).collect()));
+
+    let mut listed = Vec::new();
+    let mut lists = 0;
+    while let Some(PairOutput::Partner(PairMessage::Calls { calls, last, .. })) =
+        pair.nodes[1].poll_output()
+    {
+        assert!(calls.iter().map(Told::len_max).sum::<usize>() <= TOLD_LEN_MAX);
+        assert_eq!(calls.is_empty(), last);
+        lists += 1;
+        listed.extend(calls.into_iter().map(|told| told.call));
+    }
+
+    assert_eq!(listed, (0..10_000).collect::<Vec<u64>>());
+    assert!(4 < lists, "{lists}");
+}
+
 /// Both nodes of a segment, the first of which speaks, and the link between them.
 struct Two {
     now: Instant,
