@@ -13,9 +13,13 @@ use serde::de::DeserializeOwned;
 
 use crate::frame::PAYLOAD_MAX;
 
-type Config = Configuration<LittleEndian, Varint, Limit<PAYLOAD_MAX>>;
+type Config<const MAX: usize> = Configuration<LittleEndian, Varint, Limit<MAX>>;
 
-const CONFIG: Config = standard().with_limit::<PAYLOAD_MAX>();
+const CONFIG: Config<PAYLOAD_MAX> = standard().with_limit::<PAYLOAD_MAX>();
+const LONG_CONFIG: Config<LONG_MAX> = standard().with_limit::<LONG_MAX>();
+
+/// The longest value that [`decode_long`] reads, in bytes.
+pub const LONG_MAX: usize = 64 << 20;
 
 /// Why a payload is not the value it should be. The peer is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,10 +77,25 @@ impl Writer for Appending<'_> {
 /// # Errors
 /// When the bytes are not exactly one value, or claim to be longer than a frame.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
-    if PAYLOAD_MAX < bytes.len() {
+    read(bytes, CONFIG)
+}
+
+/// Reads a value that came in several frames, at most [`LONG_MAX`] bytes.
+///
+/// # Errors
+/// When the bytes are not exactly one value, or claim to be longer than that.
+pub fn decode_long<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    read(bytes, LONG_CONFIG)
+}
+
+fn read<T: DeserializeOwned, const MAX: usize>(
+    bytes: &[u8],
+    config: Config<MAX>,
+) -> Result<T, DecodeError> {
+    if MAX < bytes.len() {
         return Err(DecodeError::TooLong);
     }
-    match bincode::serde::decode_from_slice(bytes, CONFIG) {
+    match bincode::serde::decode_from_slice(bytes, config) {
         Ok((value, used)) if used == bytes.len() => Ok(value),
         Ok(_) => Err(DecodeError::Trailing),
         Err(Inner::LimitExceeded) => Err(DecodeError::TooLong),
