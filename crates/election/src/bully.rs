@@ -171,7 +171,7 @@ impl Bully {
         if suspect && matches!(self.state, State::Elect { .. }) {
             self.state = if self.is_mine() { State::Lead(Watch::default()) } else { State::Follow };
         }
-        self.evaluate(now);
+        self.reevaluate(now);
     }
 
     /// Makes this node a mere listener, until `until` or for good.
@@ -247,6 +247,15 @@ impl Bully {
         self.say();
     }
 
+    /// Evaluates them where neither a link nor what others say has changed.
+    pub(crate) fn reevaluate(&mut self, now: Instant) {
+        if self.rules.keep(Rule::Level) {
+            self.evaluate(now);
+        } else {
+            self.say();
+        }
+    }
+
     /// This node should lead.
     fn evaluate_low(&mut self, now: Instant) {
         match &self.state {
@@ -263,7 +272,7 @@ impl Bully {
         let epoch = lead.map(|lead| lead.epoch);
         let followed = epoch.is_some() && epoch == self.mandate.as_ref().map(|it| it.epoch);
         if let Some(lead) = lead
-            && lead.has(self.id.segment)
+            && (lead.has(self.id.segment) || !self.rules.keep(Rule::Member))
             && self.promised <= Some(lead.epoch)
             && !(followed && matches!(self.state, State::Boot { .. } | State::Follow))
         {
@@ -273,6 +282,9 @@ impl Bully {
         match &mut self.state {
             State::Boot { .. } | State::Elect { .. } | State::Retired => {}
             State::Follow if followed => {}
+            State::Follow | State::Await { .. } if !self.rules.keep(Rule::LowestCampaigns) => {
+                self.try_campaign(now);
+            }
             State::Await { on, patience } if *on == low => {
                 if *patience == Wait::Over {
                     self.try_campaign(now);
@@ -302,6 +314,7 @@ impl Bully {
             .iter()
             .copied()
             .filter(|node| *node != self.id && !watch.settled.contains(node))
+            .filter(|node| electable.contains(node) || self.rules.keep(Rule::StartsAreWatched))
             .collect();
         let outbid = self.outbid();
         let stability = self.rules.keep(Rule::Stability);
@@ -318,7 +331,7 @@ impl Bully {
         let more = !newcomers.is_subset(&watch.newcomers) || outbid && !watch.outbid;
         if newcomers.is_empty() && !outbid {
             watch.stable_at = None;
-        } else if more || watch.stable_at.is_none() {
+        } else if more || watch.stable_at.is_none() && self.rules.keep(Rule::StabilityGoesOn) {
             watch.stable_at = Some(now + self.timing.stability());
         }
         watch.newcomers = newcomers;
@@ -350,7 +363,7 @@ impl Bully {
                 Wait::Over => {}
             }
         }
-        if self.budget.spend(now + self.timing.timeout()) {
+        if self.budget.spend(now + self.timing.timeout()) || !self.rules.keep(Rule::Budget) {
             self.campaign(now);
         }
     }

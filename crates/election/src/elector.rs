@@ -245,7 +245,7 @@ impl Elector {
             self.bully.repeat();
         }
         if self.beat_at <= now {
-            self.bully.evaluate(now);
+            self.bully.reevaluate(now);
             self.beat(now);
         }
         self.finish(now);

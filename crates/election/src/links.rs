@@ -119,7 +119,8 @@ impl Links {
 
     /// Returns the nodes of the component that may win and be members.
     pub(crate) fn electable(&self) -> BTreeSet<NodeId> {
-        let is = |node: &NodeId| self.states.get(node).is_some_and(|state| state.electable);
+        let all = !self.rules.keep(Rule::Electable);
+        let is = |node: &NodeId| self.states.get(node).is_some_and(|state| state.electable || all);
         self.component.iter().copied().filter(is).collect()
     }
 

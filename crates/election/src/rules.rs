@@ -31,6 +31,29 @@ pub(crate) enum Rule {
     Turn,
     /// The promise is on disk. Without it a restarted node obeys an epoch it had refused.
     StoredPromise,
+    /// Only who should lead campaigns. Without it every loss and every start is an election of all.
+    LowestCampaigns,
+    /// Conditions are evaluated after every event. Without it what was true while a node could not
+    /// act on it is lost for good.
+    Level,
+    /// A coordinator is followed by members only. Without it a node goes over to one that does not
+    /// count it.
+    Member,
+    /// Neighbours exchange all that they know. Without it old news reaches a newcomer only when they
+    /// are repeated.
+    Database,
+    /// A candidate that a coordinator stands before is told of its victory. Without it who missed
+    /// that waits for the coordinator's next link state.
+    RepeatedVictory,
+    /// Campaigns of a node are few in a timeout. Without it refusals make a storm.
+    Budget,
+    /// Only who may win is waited for. Without it nobody leads while the lowest starts.
+    Electable,
+    /// The wait for stability goes on while there is a newcomer. Without it one that was broken off
+    /// never ends.
+    StabilityGoesOn,
+    /// A newcomer is watched while it starts. Without it a start takes twice as long.
+    StartsAreWatched,
 }
 
 /// The rules that are kept: all of them, outside tests.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{Answer, Bully, Message, Nack, State, Victory};
+use crate::rules::Rule;
 use crate::{Epoch, Mandate, NodeId};
 
 impl Bully {
@@ -14,7 +15,7 @@ impl Bully {
             Message::Victory(Victory(mandate)) => self.hear_victory(from, mandate),
             Message::Nack(nack) => self.hear_nack(now, nack),
         }
-        self.evaluate(now);
+        self.reevaluate(now);
     }
 
     /// Somebody campaigns. That alone starts nothing here: whether this node should lead is
@@ -24,7 +25,8 @@ impl Bully {
         let lower = before && self.is_electable() && !self.suspect;
         let answer = Answer { nonce, promised: self.promised, lower };
         self.tell.push_back((from, Message::Answer(answer)));
-        if lower && matches!(self.state, State::Lead(_)) {
+        let repeats = self.rules.keep(Rule::RepeatedVictory);
+        if lower && repeats && matches!(self.state, State::Lead(_)) {
             // The candidate may have missed the victory.
             let mandate = self.mandate.clone().expect("a coordinator has a mandate");
             self.tell.push_back((from, Message::Victory(Victory(mandate))));

@@ -193,6 +193,9 @@ impl Elector {
     }
 
     fn send_database(&mut self, to: NodeId) {
+        if !self.rules.keep(Rule::Database) {
+            return;
+        }
         let states: Vec<LinkState> = self.bully.links().all().cloned().collect();
         for states in states.chunks(LINK_STATES_MAX) {
             self.send(to, Frame::LinkStates(LinkStates(states.to_vec())));
