@@ -54,6 +54,28 @@ fn who_joins_a_full_cluster_gets_its_share_as_calls_end() {
 }
 
 #[test]
+fn a_call_beyond_the_limit_does_not_come_back_as_a_cap_when_it_ends() {
+    let mut cluster = three(&[("T1", 30)]);
+    cluster.lead(&EVEN, &[3]);
+    cluster.run(Duration::from_secs(1));
+    cluster.fill(1, "T1");
+    cluster.fill(2, "T1");
+    let node = cluster.document.tree().find("T1").unwrap();
+    let (id, direction) = (CallId(1 << 40), quota_split::Direction::Inbound);
+    let emergency = Call { id, node, direction };
+    let now = cluster.now;
+    cluster.members.get_mut(&3).unwrap().request(now, emergency, true);
+
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!((cluster.caps("T1"), cluster.used("T1")), (vec![10, 10, 0], 31));
+    assert!(cluster.hang_up(3, id));
+    cluster.run(Duration::from_secs(1));
+
+    assert_eq!(cluster.fill(3, "T1").len(), 0, "30 calls live already");
+}
+
+#[test]
 fn eager_growth_passes_the_limit_by_what_is_over_used() {
     let mut cluster = Cluster::with(document(&[("T1", 100)]), &[1, 2, 3], DELAY, true);
     cluster.lead(&EVEN, &[3]);

@@ -444,9 +444,13 @@ impl Round {
             let differs = |&(counter, limited): &(u32, &Limited)| {
                 let target = self.plan.target(document, limited, to);
                 let held = self.ledger[self.place(counter, column)];
-                held < target || seat.pending.contains_key(&counter)
+                held < target || seat.pending.contains_key(&counter) || self.is_over(counter)
             };
-            let cell = |(counter, _)| (counter, self.ledger[self.place(counter, column)]);
+            let cell = |(counter, _)| {
+                let held = self.ledger[self.place(counter, column)];
+                // Nothing is free: calls beyond the limit must not come back as a cap when they end.
+                (counter, if self.is_over(counter) { 0 } else { held })
+            };
             counters.filter(differs).map(cell).collect()
         } else {
             let cell = |&counter: &u32| (counter, self.ledger[self.place(counter, column)]);
@@ -467,6 +471,13 @@ impl Round {
             let message = ToMember::Elsewhere { stamp: self.stamp, cells };
             outputs.push_back(CoordinatorOutput::Send { to, message });
         }
+    }
+
+    /// Returns whether more is held of a counter than may be, so that nothing was granted of it.
+    fn is_over(&self, counter: u32) -> bool {
+        let width = self.seats.len();
+        let row = &self.ledger[counter as usize * width..][..width];
+        !self.recipe.eager && self.budgets[counter as usize] < sum(row)
     }
 
     /// Returns whether a member gets nothing while others do.
