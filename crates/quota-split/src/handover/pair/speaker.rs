@@ -22,8 +22,10 @@ pub(super) struct Speaker {
     counting: Option<Counting>,
     /// The partner's calls that wait for a borrowed unit.
     held: BTreeSet<CallId>,
-    /// The partner's calls, while it lists them, and whether the list is whole.
+    /// The partner's calls, while it lists them, those that still wait for an answer apart, and
+    /// whether the list is whole.
     list: BTreeMap<CallId, Call>,
+    pending: BTreeMap<CallId, Call>,
     listed: bool,
     audit_at: Instant,
     offered: Option<MemberState>,
@@ -66,6 +68,7 @@ impl Speaker {
             counting: Some(Counting { state, asks: Vec::new() }),
             held: BTreeSet::new(),
             list: BTreeMap::new(),
+            pending: BTreeMap::new(),
             listed: false,
             audit_at: now + AUDIT,
             offered: None,
@@ -177,6 +180,7 @@ impl Speaker {
         }
         self.held.remove(&id);
         self.list.remove(&id);
+        self.pending.remove(&id);
         outputs.extend(self.member.ledger().call(id).map(PairOutput::Counted));
         self.member.release(now, id);
     }
@@ -230,16 +234,14 @@ impl Speaker {
     pub(super) fn greet(&mut self, now: Instant) {
         self.greets = true;
         self.beat_at = Some(now + self.config.period);
-        self.list.clear();
-        self.listed = false;
+        self.forget_list();
     }
 
     pub(super) fn unlink(&mut self, now: Instant) {
         self.beat_at = None;
         self.stored = 0;
         self.lacking_since.get_or_insert(now);
-        self.list.clear();
-        self.listed = false;
+        self.forget_list();
     }
 
     /// Ceases to speak.
@@ -316,21 +318,30 @@ impl Speaker {
 
     fn take_list(&mut self, calls: &[Told], pending: bool, last: bool, outputs: &mut Outputs) {
         if self.listed {
-            self.list.clear();
-            self.listed = false;
+            self.forget_list();
         }
+        let list = if pending { &mut self.pending } else { &mut self.list };
         let document = self.member.document();
-        let counts = |call: &Call| !pending || self.member.ledger().call(call.id).is_some();
-        let calls = calls.iter().filter_map(|told| told.call(document)).filter(counts);
-        self.list.extend(calls.map(|call| (call.id, call)));
+        let calls = calls.iter().filter_map(|told| told.call(document));
+        list.extend(calls.map(|call| (call.id, call)));
         if last {
             self.listed = true;
             outputs.push_back(PairOutput::NeedLive { copied: false });
         }
     }
 
+    fn forget_list(&mut self) {
+        self.list.clear();
+        self.pending.clear();
+        self.listed = false;
+    }
+
     fn audit(&mut self, now: Instant, own: Vec<Call>, outputs: &mut Outputs) {
         self.listed = false;
+        // Who waited when the list was made may have been let in since.
+        let ledger = self.member.ledger();
+        self.pending.retain(|id, _| ledger.call(*id).is_some());
+        self.list.append(&mut self.pending);
         let theirs = std::mem::take(&mut self.list).into_values();
         let drifts = self.member.audit(now, own.into_iter().chain(theirs));
         if !drifts.is_empty() {

@@ -117,6 +117,21 @@ fn a_question_that_waits_for_its_answer_is_not_counted_by_the_list() {
 }
 
 #[test]
+fn a_question_that_is_answered_while_the_list_comes_counts() {
+    let mut pair = Two::with_share(3);
+    let told = |id| vec![Told::new(&document(), call(id))];
+    let list = |calls, pending, last| PairMessage::Calls { calls, pending, last };
+
+    pair.input(0, PairInput::Received(list(told(1), true, false)));
+    pair.input(0, PairInput::Received(list(told(2), true, false)));
+    pair.request(0, 1, false);
+    pair.lives_at[0] = Vec::new();
+    pair.input(0, PairInput::Received(list(Vec::new(), false, true)));
+
+    assert_eq!(pair.used(0), Some(1), "the first was let in meanwhile, the second waits");
+}
+
+#[test]
 fn calls_found_beyond_the_share_cost_a_new_round() {
     let mut pair = Two::with_share(1);
     pair.sent.clear();
