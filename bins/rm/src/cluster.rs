@@ -59,6 +59,9 @@ pub struct Cluster {
     usage: Usage,
     pieces: Pieces,
     alarms: BTreeSet<Alarm>,
+    /// Whether [`Output::NeedLive`] waits for its answer. Nothing goes on before: a call that is let in
+    /// now would be missing there.
+    counting: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -145,7 +148,7 @@ pub enum Output {
         verdict: Result<Admission, Why>,
     },
     /// Answer at once, before any other input, with [`Input::Live`]: all calls of this node that were
-    /// let in, those in set-up included.
+    /// let in, those in set-up included. Nothing else comes out before.
     NeedLive {
         /// Whether calls count too that this node only holds copies of.
         copied: bool,
@@ -260,6 +263,7 @@ impl Cluster {
             usage: Usage::default(),
             pieces: Pieces::new(config.piece_len.clamp(1, PIECE_LEN), life),
             alarms: BTreeSet::new(),
+            counting: false,
             outputs: VecDeque::new(),
             config,
             plan,
@@ -297,7 +301,10 @@ impl Cluster {
             }
             Input::Admit { call, exempt } => self.admit(now, call, exempt),
             Input::Release(call) => self.pair.release(now, call),
-            Input::Live(calls) => self.pair.handle_input(now, PairInput::Live(calls)),
+            Input::Live(calls) => {
+                self.counting = false;
+                self.pair.handle_input(now, PairInput::Live(calls));
+            }
             Input::Fenced => self.elector.handle_input(now, election::Input::Fenced),
             Input::Audit => self.pair.handle_input(now, PairInput::Audit),
         }

@@ -16,7 +16,7 @@ use super::{Alarm, Cluster, Output, Why};
 impl Cluster {
     /// Drains all machines until none has anything to say.
     pub(super) fn settle(&mut self, now: Instant) {
-        loop {
+        while !self.counting {
             if let Some(output) = self.elector.poll_output() {
                 self.obey_elector(now, output);
             } else if let Some(output) = self.coordinator.poll_output() {
@@ -199,7 +199,10 @@ impl Cluster {
             PairOutput::Refused(refusal) => {
                 self.refusals.insert(refusal.node, refusal);
             }
-            PairOutput::NeedLive { copied } => self.outputs.push_back(Output::NeedLive { copied }),
+            PairOutput::NeedLive { copied } => {
+                self.counting = true;
+                self.outputs.push_back(Output::NeedLive { copied });
+            }
             PairOutput::Drifted(drifts) => self.outputs.push_back(Output::Drifted(drifts)),
             PairOutput::Alone(true) => self.alarm(Alarm::Alone),
             PairOutput::Alone(false) => {

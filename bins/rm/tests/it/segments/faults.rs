@@ -200,10 +200,13 @@ fn tell_topology(world: &mut World) {
     world.topology();
     let islands = world.islands();
     let island = |at: usize| islands.iter().position(|island| island.contains(&at));
-    let torn = (0..world.nodes.len()).any(|at| {
+    let torn = (0..world.nodes.len()).filter(|&at| {
         let partner = world.nodes[at].partner.filter(|_| world.nodes[at].works());
-        partner.is_some_and(|it| world.nodes[it].works() && island(at) != island(it))
+        partner.is_some_and(|it| at < it && world.nodes[it].works() && island(at) != island(it))
     });
+    let torn = torn.count();
+    // What each half lets in the other does not know of before they are linked again.
+    world.judge.islands += u32::try_from(torn).unwrap();
     let hangs = world.nodes.iter().any(|node| node.disk_hangs && node.partner.is_some());
-    world.judge.torn |= torn || hangs;
+    world.judge.torn |= 0 < torn || hangs;
 }

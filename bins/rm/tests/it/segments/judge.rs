@@ -18,7 +18,7 @@ pub(super) struct Judge {
     /// The highest limits there ever were.
     limits_ever: [u32; 5],
     /// How many whole limits islands may have given out since all was last well.
-    islands: u32,
+    pub(super) islands: u32,
     /// Whether the halves of a pair were ever cut from each other without a fence.
     pub(super) torn: bool,
     recipes: BTreeMap<Stamp, Recipe>,

@@ -35,6 +35,8 @@ pub(super) struct World {
     events: BTreeMap<(Ms, u64), Event>,
     made: u64,
     fifo: BTreeMap<(usize, usize), Ms>,
+    /// When a heartbeat was last lost on its way.
+    lost: BTreeMap<(usize, usize), Ms>,
     calls_made: u64,
     pub(super) judge: Judge,
 }
@@ -105,6 +107,7 @@ impl World {
             events: BTreeMap::new(),
             made: 0,
             fifo: BTreeMap::new(),
+            lost: BTreeMap::new(),
             calls_made: 0,
         };
         for node in 0..ids.len() {
@@ -455,6 +458,11 @@ impl World {
                     }
                 }
                 Output::NeedLive { copied } => {
+                    let next = self.nodes[at].cluster.as_mut().and_then(Cluster::poll_output);
+                    if let Some(next) = next {
+                        let text = format!("node {at} goes on before it is answered: {next:?}");
+                        self.judge.fail(self.now, text);
+                    }
                     let partner = self.nodes[at].partner.filter(|_| copied);
                     let here = |live: &&Live| live.owner == at || Some(live.owner) == partner;
                     let live = self.calls.values().filter(here).map(|live| live.call).collect();
@@ -519,7 +527,7 @@ impl World {
         }
         let bad = self.bad && !pair;
         let copies = match bad {
-            true if self.dice.hits(2) => 0,
+            true if self.dice.hits(2) && self.may_lose(at, to, frame) => 0,
             true if self.dice.hits(2) => 2,
             true | false => 1,
         };
@@ -537,6 +545,19 @@ impl World {
             }
             self.post(due, Event::Deliver { to, from, frame: frame.clone(), connection });
         }
+    }
+
+    /// A network that loses one heartbeat after the other is cut, which is a fault of its own.
+    fn may_lose(&mut self, at: usize, to: usize, frame: &ClusterFrame) -> bool {
+        if !matches!(frame, ClusterFrame::Election(election::Frame::Heartbeat(_))) {
+            return true;
+        }
+        let last = self.lost.get(&(at, to)).copied();
+        let may = last.is_none_or(|last| last + 5_000 < self.now);
+        if may {
+            self.lost.insert((at, to), self.now);
+        }
+        may
     }
 
     /// Ends the connection of a pair at once; both ends hear of it later.
