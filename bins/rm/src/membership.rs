@@ -20,11 +20,13 @@ use crate::cluster::documents::{self, DocumentFrame, Documents, Reader};
 use crate::cluster::{self, Alarm, Claim, Cluster, ClusterDocument, ClusterFrame, Plan};
 use crate::config::{ClusterConfig, Config};
 use admission::Asked;
+use usage::UsageSpool;
 
 mod admission;
 mod api;
 pub(crate) use api::nothing;
 mod figures;
+mod usage;
 
 /// The names of the small files in the folder of the store.
 pub(crate) const NOTES: [&str; 2] = [PROMISED, DOCUMENT];
@@ -47,6 +49,10 @@ pub(crate) struct Membership {
     /// Calls about which nothing is decided.
     asks: BTreeMap<CallId, Asked>,
     passive: bool,
+    /// Where changes of use go; nowhere in a simulation.
+    usage: Option<UsageSpool>,
+    /// The wall clock at an instant.
+    wall: (Instant, u64),
     /// The segments that take calls, as of then.
     takers: Option<(Instant, BTreeSet<Segment>)>,
     /// Takeovers of slots that the cluster was told of.
@@ -122,6 +128,12 @@ impl Membership {
             routes: config.b2b.routes.clone(),
             asks: BTreeMap::new(),
             passive: false,
+            usage: config
+                .store
+                .as_deref()
+                .filter(|_| on_disk)
+                .and_then(|folder| usage::open(folder, part.id, start.boot)),
+            wall: (start.instant, start.unix_ms),
             takers: None,
             takeovers: 0,
             counters: Counters::default(),
@@ -323,22 +335,8 @@ impl Membership {
                 warn!(count = drifts.len(), first = ?drifts.first(), "counters were set right");
                 self.counters.drifts += drifts.len() as u64;
             }
-            From::Usage(usage) => self.log_usage(&usage),
+            From::Usage(event) => self.keep_usage(now, event),
         }
-    }
-
-    /// One line at info for each counter whose use changed, at most once a second.
-    fn log_usage(&self, usage: &cluster::UsageEvent) {
-        let document = self.documents.current();
-        let node = document.map(|document| &document.tree().node(usage.node).name);
-        info!(
-            node,
-            counter = ?usage.counter,
-            used = usage.used,
-            peak = usage.peak,
-            segment = self.own.segment.0,
-            "usage"
-        );
     }
 
     /// Returns the calls of this node that were let in; `copied`: and those of others whose records it

@@ -18,6 +18,7 @@ mod queue;
 mod run;
 pub mod sim;
 mod sockets;
+pub mod spool;
 pub mod store;
 mod sys;
 pub mod tls;

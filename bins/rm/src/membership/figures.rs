@@ -3,6 +3,7 @@
 use driver::Metrics;
 
 use super::Membership;
+use super::usage::UsageSpool;
 
 impl Membership {
     pub(crate) fn metrics(&self, out: &mut Metrics) {
@@ -53,6 +54,12 @@ impl Membership {
         ] {
             out.counter(name, help, &[], value);
         }
+        if let Some(spool) = &self.usage {
+            let help = "Changes of use that are on disk for whoever takes them.";
+            out.counter("rm_usage_events_total", help, &[], spool.written());
+            let help = "Changes of use that found no room there.";
+            out.counter("rm_usage_events_dropped_total", help, &[], spool.dropped());
+        }
         let help = "Calls that were not let in here, by the reason.";
         for (why, count) in &counters.refused {
             out.counter("rm_cluster_refused_total", help, &[("why", why)], *count);
@@ -60,6 +67,9 @@ impl Membership {
         let help = "Faults of which an operator must know, by what they are.";
         for (alarm, count) in &counters.alarms {
             out.counter("rm_cluster_alarms_total", help, &[("alarm", alarm)], *count);
+        }
+        if let Some(count) = self.usage.as_ref().map(UsageSpool::troubles).filter(|it| 0 < *it) {
+            out.counter("rm_cluster_alarms_total", help, &[("alarm", "usage_dropped")], count);
         }
     }
 }

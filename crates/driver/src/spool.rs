@@ -1,0 +1,203 @@
+//! Events that somebody takes away: files of whole lines in a folder, until they are deleted.
+//!
+//! A thread writes; [`Spool::put`] never waits. The files are named by a number that rises,
+//! `000000000001.jsonl`, over restarts too; the newest is the one being written, and the others change no
+//! more. Whoever has taken in such a file deletes it. What finds no room, since nobody takes anything
+//! away or the disk refuses, is dropped and counted: what is there is not overwritten, and every line is
+//! whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use tracing::{error, info};
+
+#[cfg(test)]
+mod tests;
+
+/// Where events of type `T` go.
+#[derive(Debug)]
+pub struct Spool<T> {
+    events: SyncSender<T>,
+    counts: Arc<Counts>,
+}
+
+/// How much a spool holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A file that is this long, in bytes, is followed by the next.
+    pub file_len: u64,
+    /// How many files there may be.
+    pub files_max: usize,
+    /// How many events may wait for the disk.
+    pub waiting_max: usize,
+}
+
+impl Default for Bounds {
+    /// At most 128 MiB on disk.
+    fn default() -> Self {
+        Self { file_len: 8 << 20, files_max: 16, waiting_max: 1 << 16 }
+    }
+}
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    dropped: AtomicU64,
+    troubles: AtomicU64,
+}
+
+impl<T: Send + 'static> Spool<T> {
+    /// Writes to files in `folder`, which is made if it is not there; `render` appends an event's line,
+    /// without its end, and runs in the thread that writes.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn open(
+        folder: &Path,
+        bounds: Bounds,
+        render: impl Fn(&T, &mut String) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (events, coming) = sync_channel(bounds.waiting_max);
+        let counts = Arc::new(Counts::default());
+        let shared = Arc::clone(&counts);
+        let files = Files { folder: folder.to_owned(), bounds, current: None, last: 0 };
+        std::thread::Builder::new()
+            .name("spool".into())
+            .spawn(move || write_all(files, &coming, &shared, &render))?;
+        Ok(Self { events, counts })
+    }
+
+    /// Has an event written; drops it when too many wait.
+    pub fn put(&self, event: T) {
+        if self.events.try_send(event).is_err() {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<T> Spool<T> {
+    /// Returns how many events are on disk.
+    pub fn written(&self) -> u64 {
+        self.counts.written.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many events were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.counts.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often events began to be dropped for want of room or because the disk refused.
+    pub fn troubles(&self) -> u64 {
+        self.counts.troubles.load(Ordering::Relaxed)
+    }
+}
+
+/// Events written at a time.
+const BATCH_MAX: usize = 1024;
+
+fn write_all<T>(
+    mut files: Files,
+    events: &Receiver<T>,
+    counts: &Counts,
+    render: &impl Fn(&T, &mut String),
+) {
+    let folder = files.folder.clone();
+    let folder = folder.display();
+    let mut lines = String::new();
+    let mut in_trouble = false;
+    while let Ok(first) = events.recv() {
+        lines.clear();
+        let mut count = 0;
+        for event in std::iter::once(first).chain(events.try_iter()).take(BATCH_MAX) {
+            render(&event, &mut lines);
+            lines.push('\n');
+            count += 1;
+        }
+        match files.write(lines.as_bytes()) {
+            Ok(()) => {
+                if in_trouble {
+                    info!(%folder, "events are written again");
+                }
+                in_trouble = false;
+                counts.written.fetch_add(count, Ordering::Relaxed);
+            }
+            Err(error) => {
+                if !in_trouble {
+                    error!(%folder, %error, "events are dropped: they find no room");
+                    counts.troubles.fetch_add(1, Ordering::Relaxed);
+                }
+                in_trouble = true;
+                counts.dropped.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The files of one spool.
+#[derive(Debug)]
+struct Files {
+    folder: PathBuf,
+    bounds: Bounds,
+    /// The one being written, and its length.
+    current: Option<(File, u64)>,
+    /// The highest number that this life has used.
+    last: u64,
+}
+
+impl Files {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.current.as_ref().is_some_and(|(_, len)| self.bounds.file_len <= *len)
+            && let Some((file, _)) = self.current.take()
+        {
+            file.sync_data()?;
+        }
+        let (file, len) = match &mut self.current {
+            Some(current) => current,
+            None => {
+                let file = self.begin()?;
+                self.current.insert((file, 0))
+            }
+        };
+        match file.write_all(lines) {
+            Ok(()) => *len += lines.len() as u64,
+            Err(error) => {
+                // Half a line must not stay; a file that cannot be mended is left.
+                if file.set_len(*len).is_err() {
+                    self.current = None;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the next file, if there is room for one.
+    fn begin(&mut self) -> io::Result<File> {
+        fs::create_dir_all(&self.folder)?;
+        let (mut count, mut last) = (0, self.last);
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) else {
+                continue;
+            };
+            count += 1;
+            last = last.max(number);
+        }
+        if self.bounds.files_max <= count {
+            return Err(io::Error::other(format!("{count} files wait to be taken away")));
+        }
+        let path = self.folder.join(format!("{:012}{SUFFIX}", last + 1));
+        let file = fs::OpenOptions::new().append(true).create_new(true).open(path)?;
+        self.last = last + 1;
+        Ok(file)
+    }
+}
+
+/// What the name of each file ends with.
+const SUFFIX: &str = ".jsonl";

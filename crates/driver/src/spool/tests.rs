@@ -1,0 +1,125 @@
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use super::*;
+
+const SMALL: Bounds = Bounds { file_len: 20, files_max: 3, waiting_max: 64 };
+
+#[test]
+fn every_event_is_a_line_and_full_files_are_followed_by_the_next() {
+    let folder = folder("lines");
+    let spool = open(&folder, SMALL);
+
+    for number in 0..6 {
+        spool.put(number);
+        wait(|| spool.written() == number + 1);
+    }
+
+    // The third reaches the length of a file.
+    let files = ["000000000001.jsonl", "000000000002.jsonl"];
+    assert_eq!(names(&folder), files);
+    let text = files.map(|name| fs::read_to_string(folder.join(name)).unwrap()).concat();
+    assert_eq!(text, "event 0\nevent 1\nevent 2\nevent 3\nevent 4\nevent 5\n");
+    assert_eq!((spool.dropped(), spool.troubles()), (0, 0));
+}
+
+#[test]
+fn what_finds_no_room_is_dropped_and_counted_until_somebody_takes_files_away() {
+    let folder = folder("full");
+    let spool = open(&folder, SMALL);
+    let mut put = 0;
+    while spool.dropped() == 0 {
+        spool.put(put);
+        put += 1;
+        wait(|| spool.written() + spool.dropped() == put);
+    }
+    assert_eq!((spool.written(), spool.troubles()), (9, 1), "three files of three lines");
+    spool.put(0);
+    wait(|| spool.dropped() == 2);
+    assert_eq!(spool.troubles(), 1, "it is told once");
+
+    fs::remove_file(folder.join("000000000001.jsonl")).unwrap();
+    spool.put(77);
+    wait(|| spool.written() == 10);
+
+    let last = folder.join("000000000004.jsonl");
+    assert_eq!(fs::read_to_string(last).unwrap(), "event 77\n");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_drops_and_is_tried_again() {
+    let folder = folder("unwritable");
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, "a file is in the way").unwrap();
+    let spool = open(&folder, SMALL);
+
+    spool.put(1);
+    wait(|| spool.dropped() == 1);
+    assert_eq!((spool.written(), spool.troubles()), (0, 1));
+    fs::remove_file(&folder).unwrap();
+    spool.put(2);
+    wait(|| spool.written() == 1);
+
+    assert_eq!(names(&folder), ["000000000001.jsonl"]);
+}
+
+#[test]
+fn the_next_life_goes_on_in_a_file_of_its_own() {
+    let folder = folder("lives");
+    for life in 1..3 {
+        let spool = open(&folder, Bounds::default());
+        spool.put(life);
+        wait(|| spool.written() == 1);
+    }
+
+    assert_eq!(names(&folder), ["000000000001.jsonl", "000000000002.jsonl"]);
+}
+
+#[test]
+fn who_puts_never_waits_for_a_slow_disk() {
+    let (release, held) = channel::<()>();
+    let render = move |_: &u64, _: &mut String| drop(held.recv());
+    let spool = Spool::open(&folder("slow"), SMALL, render).unwrap();
+
+    for number in 0..1000 {
+        spool.put(number);
+    }
+
+    // One is being written, and as many as may wait.
+    assert!((1000 - 65..1000).contains(&spool.dropped()), "{}", spool.dropped());
+    drop(release);
+    wait(|| spool.written() + spool.dropped() == 1000);
+}
+
+fn open(folder: &Path, bounds: Bounds) -> Spool<u64> {
+    let render = |number: &u64, line: &mut String| line.push_str(&format!("event {number}"));
+    Spool::open(folder, bounds, render).unwrap()
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("spool-{name}-{}", std::process::id()));
+    // It may be there from the last time.
+    let _ = fs::remove_dir_all(&folder);
+    let _ = fs::remove_file(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[expect(clippy::disallowed_methods, reason = "another thread works meanwhile")]
+fn wait(done: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("not within 5 s");
+}
