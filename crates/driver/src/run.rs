@@ -91,7 +91,8 @@ pub enum RunError {
 ///
 /// Call it before starting any other thread, or signals may reach that one:
 /// SIGTERM and SIGINT become [`Input::Drain`] and, the second time, the end;
-/// SIGHUP becomes [`Input::Reload`]. `make` may start threads.
+/// SIGHUP becomes [`Input::Reload`]. A file that outgrows `ulimit -f` fails
+/// like one on a full disk. `make` may start threads.
 ///
 /// # Errors
 /// When the process cannot start as configured, the system refuses what the
@@ -107,11 +108,10 @@ pub fn run<N: Node>(config: &RunConfig, make: impl FnOnce(Start) -> N) -> Result
 /// Takes signals away from their default actions, for this thread and those
 /// that it starts from now on.
 fn signals() -> io::Result<SignalFd> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        set.add(signal);
-    }
+    let set: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
     set.thread_block()?;
+    // A file that has reached the limit of this process fails as one on a full disk does.
+    SigSet::from(Signal::SIGXFSZ).thread_block()?;
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 

@@ -112,6 +112,9 @@ pub enum Trouble {
     /// No space is left, or a quota is used up.
     #[error("it is full")]
     Full,
+    /// The file is as long as this process may write one (`ulimit -f`), or the file system keeps one.
+    #[error("the file may not grow any more")]
+    Limit,
     /// It is read-only.
     #[error("it is read-only")]
     ReadOnly,
@@ -250,6 +253,8 @@ impl From<&std::io::Error> for Trouble {
         let is = |one: Errno| Errno::from_raw(errno) == one;
         if is(Errno::ENOSPC) || is(Errno::EDQUOT) {
             Self::Full
+        } else if is(Errno::EFBIG) {
+            Self::Limit
         } else if is(Errno::EROFS) {
             Self::ReadOnly
         } else {

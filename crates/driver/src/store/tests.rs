@@ -49,24 +49,26 @@ fn what_is_put_together_is_written_together_and_survives_a_crash_from_then_on() 
 
 #[test]
 fn a_full_disk_stops_nothing_and_is_written_once_it_has_room() {
-    let place = Place::new();
-    let (mut store, _) = place.open();
-    put(&mut store, "a", "before");
-    written(&store);
+    for (errno, trouble) in FAILURES {
+        let place = Place::new();
+        let (mut store, _) = place.open();
+        put(&mut store, "a", "before");
+        written(&store);
 
-    place.fail(libc::ENOSPC);
-    put(&mut store, "a", "meanwhile");
-    put(&mut store, "b", "meanwhile");
-    until(|| store.health().trouble == Some(Trouble::Full));
-    put(&mut store, "c", "meanwhile");
-    assert_eq!(store.health().pending, 3);
+        place.fail(errno);
+        put(&mut store, "a", "meanwhile");
+        put(&mut store, "b", "meanwhile");
+        until(|| store.health().trouble == Some(trouble));
+        put(&mut store, "c", "meanwhile");
+        assert_eq!(store.health().pending, 3);
 
-    place.fail(0);
-    until(|| store.health().trouble.is_none());
-    drop(store);
-    let (_store, loaded) = place.open();
-    let all = [("a", "meanwhile"), ("b", "meanwhile"), ("c", "meanwhile")];
-    assert_eq!(loaded, values(&all));
+        place.fail(0);
+        until(|| store.health().trouble.is_none());
+        drop(store);
+        let (_store, loaded) = place.open();
+        let all = [("a", "meanwhile"), ("b", "meanwhile"), ("c", "meanwhile")];
+        assert_eq!(loaded, values(&all));
+    }
 }
 
 #[test]
@@ -88,27 +90,29 @@ fn changes_that_failed_are_written_below_later_ones() {
 }
 
 #[test]
-fn a_read_only_disk_gives_what_it_has() {
-    let place = Place::new();
-    let (mut store, _) = place.open();
-    put(&mut store, "a", "old");
-    put(&mut store, "b", "removed");
-    written(&store);
-    store.put(clock(), Bytes::from_static(b"b"), None);
-    put(&mut store, "a", "new");
-    drop(store);
+fn a_disk_that_takes_nothing_gives_what_it_has() {
+    for (errno, trouble) in FAILURES {
+        let place = Place::new();
+        let (mut store, _) = place.open();
+        put(&mut store, "a", "old");
+        put(&mut store, "b", "removed");
+        written(&store);
+        store.put(clock(), Bytes::from_static(b"b"), None);
+        put(&mut store, "a", "new");
+        drop(store);
 
-    place.fail(libc::EROFS);
-    let (mut store, loaded) = place.open();
-    assert_eq!(loaded.values, values(&[("a", "new")]).values);
-    assert_eq!(loaded.faults, [Fault::Disk(Trouble::ReadOnly)]);
-    assert_eq!(store.health().trouble, Some(Trouble::ReadOnly));
-    put(&mut store, "c", "later");
-    drop(store);
+        place.fail(errno);
+        let (mut store, loaded) = place.open();
+        assert_eq!(loaded.values, values(&[("a", "new")]).values);
+        assert_eq!(loaded.faults, [Fault::Disk(trouble)]);
+        assert_eq!(store.health().trouble, Some(trouble));
+        put(&mut store, "c", "later");
+        drop(store);
 
-    place.fail(0);
-    let (_store, loaded) = place.open();
-    assert_eq!(loaded, values(&[("a", "new")]), "nothing was written");
+        place.fail(0);
+        let (_store, loaded) = place.open();
+        assert_eq!(loaded, values(&[("a", "new")]), "nothing was written");
+    }
 }
 
 #[test]
@@ -239,6 +243,15 @@ fn a_simulated_disk_loses_what_was_put_shortly_before_the_crash() {
     let (_store, loaded) = Store::memory(&disk);
     assert_eq!(loaded, values(&[("a", "second")]));
 }
+
+/// What a disk says to every write, and what it then suffers from.
+const FAILURES: [(i32, Trouble); 5] = [
+    (libc::ENOSPC, Trouble::Full),
+    (libc::EDQUOT, Trouble::Full),
+    (libc::EFBIG, Trouble::Limit),
+    (libc::EROFS, Trouble::ReadOnly),
+    (libc::EIO, Trouble::System(libc::EIO)),
+];
 
 /// A directory of one test, gone with it.
 struct Place {
