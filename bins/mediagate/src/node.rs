@@ -268,7 +268,10 @@ fn plant(config: &Config, start: Start, legs_max: u32) -> std::io::Result<Plant>
         relay,
     };
     let waker = start.waker;
-    let hang = |worker| error!(worker, "a forwarding thread hangs: the process ends");
+    let hang = |worker| {
+        error!(worker, "a forwarding thread hangs: the process ends");
+        driver::flush_log();
+    };
     Ok(Plant::Threads(Workers::start(config, move || waker.wake_by_ref(), hang)?))
 }
 

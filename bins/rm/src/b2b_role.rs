@@ -56,6 +56,8 @@ pub(crate) struct B2bRole {
     pub(crate) kept: Option<Kept>,
     /// What waits for the lease.
     held: VecDeque<Held>,
+    /// Calls whose details are on their way into the log, each with the mark behind its line.
+    written: VecDeque<(u64, CallId)>,
     /// Slots of others that were taken without a whole copy, as far as that was said.
     bare: u64,
     /// Copies that were taken and cannot be read.
@@ -94,6 +96,7 @@ impl B2bRole {
             yielded: SlotSet::EMPTY,
             kept: None,
             held: VecDeque::new(),
+            written: VecDeque::new(),
             bare: 0,
             unread: 0,
             muted: 0,
@@ -182,6 +185,7 @@ impl B2bRole {
         out: &mut VecDeque<Output>,
     ) -> bool {
         let mut busy = false;
+        self.tell_written(now);
         if !self.held.is_empty() && self.ownership.may_act(now) {
             let yielded = self.yielded;
             let is_due = |held: &Held| match held {

@@ -24,7 +24,7 @@ mod sys;
 pub mod tls;
 
 pub use link::{Dial, LinksConfig, LinksError, Security};
-pub use logging::{LogConfig, logging};
+pub use logging::{LogConfig, flush_log, log_is_past, log_mark, logging};
 pub use metrics::Metrics;
 pub use node::{
     BindError, Class, Input, Node, NodeId, Output, Reply, Request, SocketId, Start, StopReason,

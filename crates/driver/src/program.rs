@@ -1,12 +1,12 @@
 //! What every program is to its user: arguments, and how it ends.
 
 use std::error::Error;
-use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 
+use crate::logging;
 use crate::tls::command as certificates;
 
 /// A program that is described by one configuration file.
@@ -43,8 +43,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
             None => (self.serve)(&file(&mut arguments, FILE)).map_err(Into::into),
         };
         let Err(error) = done else { return ExitCode::SUCCESS };
-        // Nobody is left to tell should this fail.
-        let _ = writeln!(stderr(), "{}: {}", self.name, chain(&*error));
+        logging::say(&format!("{}: {}", self.name, chain(&*error)));
         ExitCode::FAILURE
     }
 

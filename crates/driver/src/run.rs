@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 
 use crate::http::{self, Board, Token};
 use crate::link::{HANDSHAKES_TOKEN, Identity, Links, LinksConfig, LinksError};
+use crate::logging::{flush_log, lines_lost};
 use crate::metrics::Metrics;
 use crate::node::{Input, Node, NodeId, Output, SocketId, Start, StopReason};
 use crate::numbers::{Numbers, NumbersError};
@@ -99,6 +100,16 @@ pub enum RunError {
 /// loop needs, or the node ends with [`StopReason::Failed`].
 pub fn run<N: Node>(config: &RunConfig, make: impl FnOnce(Start) -> N) -> Result<(), RunError> {
     let signals = signals()?;
+    let ended = run_with(signals, config, make);
+    flush_log();
+    ended
+}
+
+fn run_with<N: Node>(
+    signals: SignalFd,
+    config: &RunConfig,
+    make: impl FnOnce(Start) -> N,
+) -> Result<(), RunError> {
     let mut running = Loop::new(config, make)?;
     running.poller.add(&signals, SIGNAL_TOKEN, false)?;
     running.signals = Some(signals);
@@ -390,6 +401,8 @@ impl<N: Node> Loop<N> {
         let (name, help) =
             ("driver_late_seconds_max", "How late a timer was at most, since the last time.");
         out.gauge(name, help, &[], std::mem::take(&mut counters.late_max).as_secs_f64());
+        let (name, help) = ("driver_log_lines_lost_total", "Lines of the log that nobody took.");
+        out.counter(name, help, &[], lines_lost());
     }
 
     /// Where others can dial this node.

@@ -70,7 +70,10 @@ pub const FAULTS_MAX: usize = 100;
 #[non_exhaustive]
 pub enum Fault {
     /// The database could not be opened; what was whole in it was restored.
-    #[error("the store is damaged: {values} values were found in it; it is kept as {}", .kept.display())]
+    #[error(
+        "the store is damaged: {values} whole values were restored, what else was in it is lost; \
+         it is kept as {}", .kept.display()
+    )]
     Broken {
         /// How many whole values were found.
         values: usize,

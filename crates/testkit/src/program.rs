@@ -1,11 +1,12 @@
 //! Programs as their users run them: processes of their own, asked over HTTP.
 
-use std::io::{self, BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -14,7 +15,7 @@ use nix::unistd::Pid;
 pub struct Program {
     child: Child,
     /// Its standard error, while somebody reads it.
-    log: Option<Lines<BufReader<ChildStderr>>>,
+    log: Option<BufReader<ChildStderr>>,
 }
 
 impl Program {
@@ -24,10 +25,19 @@ impl Program {
     /// When it cannot be started.
     pub fn start(program: &str, config: &Path) -> Self {
         let mut command = Command::new(program);
-        command.arg("--config").arg(config).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.arg("--config").arg(config);
+        Self::start_by(command)
+    }
+
+    /// Starts a program by a command of one's own.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start_by(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
         let log = child.stderr.take().expect("its standard error is a pipe");
-        Self { child, log: Some(BufReader::new(log).lines()) }
+        Self { child, log: Some(BufReader::new(log)) }
     }
 
     /// Waits for a line of its log that contains `text`; returns it and those before it.
@@ -36,7 +46,8 @@ impl Program {
     /// When the program ends without it.
     pub fn log_until(&mut self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        for line in self.log.iter_mut().flatten().map_while(Result::ok) {
+        let log = self.log.as_mut().into_iter().flat_map(BufRead::lines);
+        for line in log.map_while(Result::ok) {
             let found = line.contains(text);
             lines.push(line);
             if found {
@@ -51,13 +62,31 @@ impl Program {
         self.log = None;
     }
 
+    /// Leaves the pipe of its log open, as small as it can be, and reads it no more unless
+    /// [`log_until`](Self::log_until) does: whatever it writes there soon waits.
+    ///
+    /// # Panics
+    /// When the log was closed.
+    pub fn stall_log(&self) {
+        let log = self.log.as_ref().expect("the log is open");
+        fcntl(log.get_ref(), FcntlArg::F_SETPIPE_SZ(4096)).expect("a pipe can be made smaller");
+    }
+
+    /// Tells it to drain by SIGTERM.
+    ///
+    /// # Panics
+    /// When it cannot be told.
+    pub fn terminate(&self) {
+        let id = i32::try_from(self.child.id()).expect("a process id is an i32");
+        kill(Pid::from_raw(id), Signal::SIGTERM).expect("a child can be signalled");
+    }
+
     /// Tells it to drain by SIGTERM, and waits for its end.
     ///
     /// # Panics
     /// When it cannot be told.
     pub fn drain(mut self) -> ExitStatus {
-        let id = i32::try_from(self.child.id()).expect("a process id is an i32");
-        kill(Pid::from_raw(id), Signal::SIGTERM).expect("a child can be signalled");
+        self.terminate();
         self.child.wait().expect("a child can be waited for")
     }
 }

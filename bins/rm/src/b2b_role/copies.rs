@@ -297,9 +297,20 @@ impl B2bRole {
     pub(super) fn write(&mut self, now: Instant, detail: Box<Detail>) {
         if self.ownership.may_act(now) && !self.yielded.contains(detail.slot) {
             journal::detail(&detail);
-            self.b2b.handle_input(now, Input::Written { call: detail.call });
+            self.written.push_back((driver::log_mark(), detail.call));
+            self.tell_written(now);
         } else {
             self.held.push_back(Held::Detail(detail));
+        }
+    }
+
+    /// Tells which details need no next owner: their lines have left this process.
+    pub(super) fn tell_written(&mut self, now: Instant) {
+        while let Some(&(mark, call)) = self.written.front()
+            && driver::log_is_past(mark)
+        {
+            self.written.pop_front();
+            self.b2b.handle_input(now, Input::Written { call });
         }
     }
 

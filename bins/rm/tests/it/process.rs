@@ -12,6 +12,8 @@ use failover::replica::Key;
 use failover::{CallId, Slot};
 use testkit::program::{Program, figure, page};
 
+mod hardship;
+
 #[test]
 fn a_faulty_file_is_refused_with_every_fault() {
     let file = file("faulty", "[node]\nid = 0\nhots = \"x\"\nroles = [\"gate\"]\n");
@@ -52,23 +54,6 @@ fn without_a_mediagate_calls_get_503_and_everything_else_an_answer() {
 
     let metrics = metrics("127.9.2.1:9131");
     assert!(figure(&metrics, "rm_gate_datagrams_total").is_some(), "{metrics}");
-
-    assert!(program.drain().success());
-}
-
-#[test]
-fn nothing_ends_when_nobody_reads_the_log_any_more() {
-    let mut program = Program::start(RM, &file("unread", &CONFIG.replace("127.9.2.", "127.9.7.")));
-    program.log_until("listening for SIP");
-    program.close_log();
-
-    let phone = UdpSocket::bind("127.9.7.9:0").unwrap();
-    phone.connect("127.9.7.1:5060").unwrap();
-    for call in ["first", "second"] {
-        // Its end is logged.
-        let invite = ask(&phone, "INVITE", call);
-        assert!(invite.starts_with("SIP/2.0 503 "), "{invite}");
-    }
 
     assert!(program.drain().success());
 }

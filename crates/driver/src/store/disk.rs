@@ -21,6 +21,7 @@ use super::envelope::{self, Envelope};
 use super::pending::{Changes, Pending};
 use super::salvage::{Newest, scan};
 use super::{CLUSTER_MAX, Fault, Kind, Loaded, Name, OpenError, Store, Trouble};
+use crate::logging::expecting_panics;
 use crate::run::clock;
 
 pub(super) const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("values");
@@ -102,7 +103,7 @@ impl Disk {
         }
         let of_thread = pending.clone();
         let started = std::thread::Builder::new().name("store".into()).spawn(move || {
-            if guarded(|| self.write_all(&of_thread)).is_none() {
+            if catch_unwind(AssertUnwindSafe(|| self.write_all(&of_thread))).is_err() {
                 of_thread.failed(Changes::new(), Trouble::Damaged);
             }
             // The file is free again when the store says that it is closed.
@@ -423,5 +424,5 @@ fn trouble(error: impl Into<redb::Error>) -> Trouble {
 
 /// Runs what meets a damaged file: the database checks its own pages by panicking.
 fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(work)).ok()
+    expecting_panics(work)
 }

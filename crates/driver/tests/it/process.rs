@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use driver::{
-    Input, LinksConfig, Metrics, Node, NodeId, Output, RunConfig, RunError, Security, Start,
-    StopReason,
+    Input, LinksConfig, LogConfig, Metrics, Node, NodeId, Output, RunConfig, RunError, Security,
+    Start, StopReason,
 };
 use nix::sys::signal::{Signal, raise};
 
@@ -179,3 +180,42 @@ fn get(addr: SocketAddr, path: &str) -> String {
     stream.read_to_string(&mut answer).unwrap();
     answer
 }
+
+#[test]
+fn a_panic_is_told_after_the_lines_before_it() {
+    if std::env::var_os(PANICS).is_some() {
+        panic_after_many_lines();
+    }
+    let output = panicking().output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let (before, panic) = text.split_once(" panicked at ").unwrap();
+    assert!(before.contains("the last line"), "{text}");
+    assert!(panic.contains("on purpose"), "{text}");
+}
+
+#[test]
+fn a_panic_ends_a_process_whose_log_nobody_reads() {
+    let mut child = panicking().stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(101));
+}
+
+fn panic_after_many_lines() -> ! {
+    driver::logging(&LogConfig::default());
+    // More than a pipe takes.
+    for line in 0..2000 {
+        tracing::info!(line, "some words that nobody reads, among many others");
+    }
+    tracing::info!("the last line");
+    panic!("on purpose");
+}
+
+/// This program, as a process that panics.
+fn panicking() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let this = "process::a_panic_is_told_after_the_lines_before_it";
+    command.args(["--exact", this, "--nocapture"]).env(PANICS, "1").stdout(Stdio::null());
+    command
+}
+
+/// Says that this process is one that panics.
+const PANICS: &str = "HOLDLINE_TEST_PANICS";
