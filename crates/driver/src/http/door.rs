@@ -2,26 +2,28 @@
 //!
 //! A connection is a file, and the files of a process belong to its calls.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot::{Receiver, Sender, channel};
+use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
 
-/// Connections at once; more wait in the kernel.
+/// Connections at once; the oldest one ends when one more comes.
 const VISITORS_MAX: usize = 64;
 
 /// A listener that lets in a few at once.
 pub(super) struct Door {
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    /// Who is in, the oldest first. Whoever is dropped here ends.
+    inside: VecDeque<Sender<()>>,
     visit_max: Duration,
 }
 
@@ -29,13 +31,13 @@ pub(super) struct Door {
 pub(super) struct Visit {
     stream: TcpStream,
     end: Pin<Box<Sleep>>,
-    _place: Option<OwnedSemaphorePermit>,
+    turned_out: Receiver<()>,
 }
 
 impl Door {
     pub(super) fn new(listener: std::net::TcpListener, visit_max: Duration) -> io::Result<Self> {
         let listener = TcpListener::from_std(listener)?;
-        Ok(Self { listener, places: Arc::new(Semaphore::new(VISITORS_MAX)), visit_max })
+        Ok(Self { listener, inside: VecDeque::new(), visit_max })
     }
 }
 
@@ -44,10 +46,17 @@ impl Listener for Door {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Visit, SocketAddr) {
-        // The semaphore is never closed.
-        let place = self.places.clone().acquire_owned().await.ok();
+        // Whoever is in gets a turn before the next one may turn it out: a request that is there whole is
+        // answered.
+        yield_now().await;
         let (stream, from) = Listener::accept(&mut self.listener).await;
-        (Visit { stream, end: Box::pin(sleep(self.visit_max)), _place: place }, from)
+        self.inside.retain(|visitor| !visitor.is_closed());
+        if self.inside.len() == VISITORS_MAX {
+            self.inside.pop_front();
+        }
+        let (visitor, turned_out) = channel();
+        self.inside.push_back(visitor);
+        (Visit { stream, end: Box::pin(sleep(self.visit_max)), turned_out }, from)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -56,12 +65,13 @@ impl Listener for Door {
 }
 
 impl Visit {
-    /// Returns an error once the time is over; until then, wakes the task when it is.
+    /// Returns an error once the time is over or the place taken; until then, wakes the task when it is.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.end.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
-            Poll::Pending => Ok(()),
+        let is_over = self.end.as_mut().poll(context).is_ready();
+        if is_over || Pin::new(&mut self.turned_out).poll(context).is_ready() {
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        Ok(())
     }
 }
 

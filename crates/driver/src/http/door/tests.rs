@@ -39,6 +39,29 @@ fn visitors_who_never_finish_take_few_files_and_go_in_time() {
 }
 
 #[test]
+fn visitors_who_never_finish_keep_nobody_waiting() {
+    let (board, door) =
+        serve_visits(local(), Duration::from_secs(600), None, false, noop()).unwrap();
+    board.post(clock(), Metrics::default(), None);
+
+    let slow: Vec<_> =
+        (0..2 * VISITORS_MAX).map(|_| visit(door, b"GET /healthz HTTP/1.1\r\nX-")).collect();
+    for _ in 0..3 {
+        let mut honest = visit(door, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut answer = String::new();
+        honest.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+    // The oldest went, the newest stayed.
+    let first = slow.first().unwrap();
+    assert_eq!(first.try_clone().unwrap().read(&mut [0; 512]).unwrap(), 0);
+    let last = slow.last().unwrap();
+    last.set_nonblocking(true).unwrap();
+    let error = last.try_clone().unwrap().read(&mut [0; 512]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
 fn health_is_refused_with_the_reason_until_the_node_is_ready() {
     let (board, door) =
         serve_visits(local(), Duration::from_secs(10), None, false, noop()).unwrap();
