@@ -143,6 +143,8 @@ pub(crate) struct Loop<N> {
     /// What the node's own outputs led to.
     answers: VecDeque<Input>,
     draining: bool,
+    /// The operator said so by a signal; the next one is the end.
+    is_told: bool,
     stopping: Option<Stopping>,
     counters: Counters,
 }
@@ -202,6 +204,7 @@ impl<N: Node> Loop<N> {
             inputs: Vec::new(),
             answers: VecDeque::new(),
             draining: false,
+            is_told: false,
             stopping: None,
             counters: Counters { realtime, ..Counters::default() },
         })
@@ -255,10 +258,9 @@ impl<N: Node> Loop<N> {
             BELL_TOKEN => {
                 self.bell.hush();
                 let ordered = self.board.as_ref().is_some_and(|board| board.take_drain());
-                if ordered && !self.draining {
+                if ordered {
                     info!("told to drain, over HTTP");
-                    self.draining = true;
-                    self.inputs.push(Input::Drain);
+                    self.order_drain();
                 }
                 let asked = self.board.as_ref().map(|board| board.take_requests());
                 let asked = asked.into_iter().flatten();
@@ -282,14 +284,21 @@ impl<N: Node> Loop<N> {
                 info!("told to reload");
                 self.links.reload();
                 self.inputs.push(Input::Reload);
-            } else if self.draining {
+            } else if self.is_told {
                 warn!("told to end at once");
                 self.stopping = Some(Stopping { reason: StopReason::Drained, until: clock() });
             } else {
                 info!("told to drain");
-                self.draining = true;
-                self.inputs.push(Input::Drain);
+                self.is_told = true;
+                self.order_drain();
             }
+        }
+    }
+
+    fn order_drain(&mut self) {
+        if !self.draining {
+            self.draining = true;
+            self.inputs.push(Input::Drain);
         }
     }
 

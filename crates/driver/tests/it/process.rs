@@ -32,11 +32,12 @@ impl Node for Signalled {
         self.next_at = Some(now);
     }
 
-    fn handle_timeout(&mut self, _now: Instant) {
+    fn handle_timeout(&mut self, now: Instant) {
         self.next_at = None;
         if let Some(signal) = self.raises.pop_front() {
             // To this thread, which reads it like one from outside.
             raise(signal).expect("a signal can be raised");
+            self.next_at = Some(now + Duration::from_millis(20));
         }
     }
 
@@ -90,6 +91,29 @@ fn a_hangup_reloads_and_a_termination_drains() {
 #[test]
 fn a_second_termination_ends_a_node_that_is_still_busy() {
     assert_eq!(run(&[Signal::SIGTERM, Signal::SIGINT], false), [Input::Drain]);
+}
+
+#[test]
+fn an_order_over_http_is_no_signal_so_the_first_one_after_it_ends_nothing() {
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let token = driver::http::Token::new("correct-horse-battery").unwrap();
+    let config = RunConfig { token: Some(token.clone()), ..config(Some(addr)) };
+    let (heard, inputs) = std::sync::mpsc::channel();
+    let (to_started, started) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let node = |_: Start| {
+            to_started.send(()).unwrap();
+            let raises = VecDeque::from([Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTERM]);
+            let outputs = VecDeque::new();
+            Signalled { raises, obedient: false, heard, outputs, next_at: None }
+        };
+        driver::run(&config, node)
+    });
+    started.recv().unwrap();
+    driver::http::drain(addr, &token).unwrap();
+    thread.join().unwrap().unwrap();
+    let told: Vec<Input> = inputs.iter().filter(|input| *input != Input::Woken).collect();
+    assert_eq!(told, [Input::Drain, Input::Reload]);
 }
 
 #[test]
