@@ -44,7 +44,7 @@ pub struct Numbers {
 #[non_exhaustive]
 pub enum NumbersFault {
     /// The file holds something else, or was damaged.
-    #[error("the file is damaged; it is written anew")]
+    #[error("the file is empty or damaged; it is written anew")]
     Damaged,
     /// The disk does not take it. If the clock is set back before the next start, that start is not
     /// told from this one.
@@ -87,15 +87,15 @@ impl Numbers {
     /// When another process has the file, it is of another node, or there can be none at this path.
     pub fn begin(path: &Path, node: NodeId, unix_ms: u64) -> Result<Self, NumbersError> {
         let first = Copy { count: 0, node, boot: unix_ms, epoch: seconds(unix_ms), term: 0 };
-        let file = match open(path) {
-            Ok(file) => file,
+        let (file, is_new) = match open(path) {
+            Ok(opened) => opened,
             Err(source) if is_of_disk(&source) => return Ok(first.life(None, Some(source))),
             Err(source) => return Err(NumbersError::Path { path: path.to_owned(), source }),
         };
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|_| NumbersError::InUse(path.to_owned()))?;
         let (next, damaged) = match Copy::read(&lock) {
-            Read::Nothing => (first, false),
+            Read::Nothing => (first, !is_new),
             Read::Damaged => (first, true),
             Read::Whole(last) if last.node != node => {
                 return Err(NumbersError::OtherNode { path: path.to_owned(), node: last.node });
@@ -130,7 +130,7 @@ struct Copy {
 }
 
 enum Read {
-    /// The file is new.
+    /// The file is empty.
     Nothing,
     Damaged,
     Whole(Copy),
@@ -185,8 +185,8 @@ impl Copy {
     }
 }
 
-/// Opens the file, which is then sure to be found again.
-fn open(path: &Path) -> io::Result<File> {
+/// Opens the file, which is then sure to be found again, and returns whether it was made for that.
+fn open(path: &Path) -> io::Result<(File, bool)> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent {
         std::fs::create_dir_all(parent)?;
@@ -196,7 +196,7 @@ fn open(path: &Path) -> io::Result<File> {
     if is_new {
         File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
     }
-    Ok(file)
+    Ok((file, is_new))
 }
 
 /// Whether the disk is at fault and not the path.
@@ -273,7 +273,7 @@ mod tests {
         assert!(life.fault.is_none());
         drop(life);
 
-        for damaged in [&whole[..40], &whole[1..], b"something else"] {
+        for damaged in [&whole[..40], &whole[1..], b"something else", b""] {
             std::fs::write(&place.path, damaged).unwrap();
             let life = place.begin(MS);
             assert!(matches!(life.fault, Some(NumbersFault::Damaged)));
