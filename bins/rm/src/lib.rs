@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use cluster::ClusterDocument;
-use driver::config::{Fault, load};
+use driver::config::{Fault, load, without_mark};
 use driver::http::Token;
 
 pub use config::{ClusterConfig, Config, ListenerConfig, Peer, PeerRoles, Roles};
@@ -52,7 +52,8 @@ pub fn check(file: &Path) -> anyhow::Result<()> {
 
 /// Whether a text is a cluster document and not the configuration of a process.
 fn is_document(text: &str) -> bool {
-    let mut top = text.lines().map(str::trim_start).take_while(|line| !line.starts_with('['));
+    let mut top =
+        without_mark(text).lines().map(str::trim_start).take_while(|line| !line.starts_with('['));
     top.any(|line| line.starts_with("version"))
 }
 

@@ -30,6 +30,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -92,9 +93,23 @@ pub enum LoadError {
 /// # Errors
 /// Why the file cannot be read, or everything that is wrong in it.
 pub fn load<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, Faults>) -> Result<T, LoadError> {
-    let text = std::fs::read_to_string(path)
+    let bytes = std::fs::read(path)
         .map_err(|source| LoadError::Unread { path: path.to_owned(), source })?;
-    parse(&text).map_err(|faults| LoadError::Faulty { path: path.to_owned(), faults })
+    let text = String::from_utf8(bytes).map_err(|error| no_text(&error));
+    text.and_then(|text| parse(&text))
+        .map_err(|faults| LoadError::Faulty { path: path.to_owned(), faults })
+}
+
+fn no_text(error: &FromUtf8Error) -> Faults {
+    let (before, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+    let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+    let text = "what stands here is no text; save the file as UTF-8".into();
+    Faults(vec![Fault { line, text }])
+}
+
+/// Returns a text without the byte order mark that some editors write before it.
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Reads a file's text with `read`, which returns `None` only after a fault.
@@ -287,6 +302,17 @@ impl<'t> Key<'t> {
         self
     }
 
+    /// Makes it a fault if the key is a list of nothing. `remedy` says what belongs into it.
+    #[must_use]
+    pub fn not_empty(self, remedy: &str) -> Self {
+        if let Some(DeValue::Array(values)) = self.entry.map(Spanned::get_ref)
+            && values.is_empty()
+        {
+            self.fault(format!("is empty: {remedy}"));
+        }
+        self
+    }
+
     /// Whether the key is there.
     pub fn is_present(&self) -> bool {
         self.entry.is_some()
@@ -327,6 +353,15 @@ impl<'t> Key<'t> {
     pub fn string(self) -> Option<String> {
         let DeValue::String(value) = self.entry?.get_ref() else { return self.wrong("a text") };
         Some(value.to_string())
+    }
+
+    /// Reads the path of a folder, which need not be there yet.
+    pub fn folder(self) -> Option<PathBuf> {
+        self.parsed("the path of a folder, which is made if it is not there", |text| {
+            let path = Path::new(text);
+            let there = path.ancestors().find(|part| part.exists());
+            (!text.is_empty() && there.is_none_or(Path::is_dir)).then(|| path.to_owned())
+        })
     }
 
     /// Reads an address with its port, such as `127.0.0.1:5060`.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use b2bua::gate::Network;
@@ -31,7 +30,7 @@ impl Config {
             read_links(&links, security.as_ref(), &mut config);
             read_http(&root.table("http"), &mut config);
             let store = root.table("store");
-            config.store = store.key("path").string().map(PathBuf::from);
+            config.store = store.key("path").folder();
             config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
             let segment = root.table("segment");
             read_segment(&segment, &mut config);
@@ -60,7 +59,7 @@ impl Config {
 /// The name of a role, and what takes it on.
 type Choice<T> = (&'static str, fn(&mut T));
 
-/// Returns whether every role that the file names is one.
+/// Returns whether every role that the file names is one, and it names any.
 fn read_node(node: &Table<'_>, config: &mut Config) -> bool {
     let id = node.key("id").required("an id of its own, 1 to 65535").integer(1..=u16::MAX);
     config.node = NodeId(id.unwrap_or(0));
@@ -72,13 +71,15 @@ fn read_node(node: &Table<'_>, config: &mut Config) -> bool {
         ("b2b", |roles| roles.b2b = true),
         ("controller", |roles| roles.controller = true),
     ];
-    let roles = node.key("roles").required("one or more of \"gate\", \"b2b\", \"controller\"");
+    let some = "one or more of \"gate\", \"b2b\", \"controller\"";
+    let key = node.key("roles").required(some).not_empty(some);
     let mut all_are_known = true;
-    let roles = roles.list(|role| {
+    let roles = key.list(|role| {
         let role = role.choice(&choices);
         all_are_known &= role.is_some();
         role
     });
+    all_are_known &= roles.as_ref().is_none_or(|roles| !roles.is_empty());
     for take in roles.unwrap_or_default() {
         take(&mut config.roles);
     }
@@ -202,9 +203,8 @@ fn read_peer_roles(peer: &Table<'_>) -> PeerRoles {
         ("controller", |roles| roles.controller = true),
         ("mediagate", |roles| roles.mediagate = true),
     ];
-    let key = peer
-        .key("roles")
-        .required("one or more of \"gate\", \"b2b\", \"controller\", \"mediagate\"");
+    let some = "one or more of \"gate\", \"b2b\", \"controller\", \"mediagate\"";
+    let key = peer.key("roles").required(some).not_empty(some);
     for take in key.list(|role| role.choice(&choices)).unwrap_or_default() {
         take(&mut roles);
     }

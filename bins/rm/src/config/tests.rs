@@ -67,3 +67,26 @@ fn what_can_never_be_reached_is_refused() {
     let advertise = "listen = \"127.0.0.1:5060\"\nadvertise = \"[::1]:5060\"";
     assert!(fault("listen = \"127.0.0.1:5060\"", advertise).contains("`advertise`"));
 }
+
+#[test]
+fn a_node_and_a_peer_have_a_role_at_least() {
+    let own = fault("roles = [\"gate\", \"b2b\", \"controller\"]", "roles = []");
+    let some = "one or more of \"gate\", \"b2b\", \"controller\"";
+    assert_eq!(own, format!("line 5: `roles` in [node] is empty: {some}"));
+    let more = "[[route]]\nprefix = \"8\"\ntargets = [\"127.0.0.1:5081\"]\n";
+    let peer = fault(
+        "[[route]]",
+        &format!("[[peer]]\nid = 7\nroles = []\nlink = \"127.0.0.1:7107\"\n{more}[[route]]"),
+    );
+    assert_eq!(peer, format!("line 19: `roles` in [peer] is empty: {some}, \"mediagate\""));
+}
+
+#[test]
+fn a_store_is_a_folder() {
+    let file = std::env::current_exe().unwrap();
+    for path in ["", &file.display().to_string(), &format!("{}/x", file.display())] {
+        let fault = fault("[http]", &format!("[store]\npath = \"{path}\"\n[http]"));
+        assert!(fault.starts_with("line 10: `path` in [store] is \""), "{fault}");
+        assert!(fault.contains("use the path of a folder"), "{fault}");
+    }
+}

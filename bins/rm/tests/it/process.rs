@@ -37,6 +37,16 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_document_with_a_byte_order_mark_is_one() {
+    let output = run(vec!["check".into(), file("marked", &format!("\u{feff}{DOCUMENT}"))]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let faulty = DOCUMENT.replace("site", "sight");
+    let output = run(vec!["check".into(), file("marked-faulty", &format!("\u{feff}{faulty}"))]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("line 4: `sight`"), "{text}");
+}
+
+#[test]
 fn without_a_mediagate_calls_get_503_and_everything_else_an_answer() {
     let mut program = Program::start(RM, &file("running", CONFIG));
     program.log_until("listening for SIP");

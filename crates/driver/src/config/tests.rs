@@ -148,3 +148,74 @@ proptest::proptest! {
         });
     }
 }
+
+#[test]
+fn a_file_that_is_no_text_is_told_with_its_line() {
+    let path = std::env::temp_dir().join(format!("holdline-config-{}", std::process::id()));
+    let sound = |root: &Table<'_>| {
+        root.key("a").integer(0..=9_u8);
+        Some(())
+    };
+    for (bytes, line) in
+        [(&b"a = 1\n\xff\xfe\0"[..], Some(2)), (b"\x7fELF\0\x80", Some(1)), (b"a = 1", None)]
+    {
+        std::fs::write(&path, bytes).unwrap();
+        let error = load(&path, |text| read(text, sound)).err();
+        let text = error.map(|error| error.to_string());
+        let expected = line.map(|line| {
+            let path = path.display();
+            format!("{path}:\nline {line}: what stands here is no text; save the file as UTF-8\n")
+        });
+        assert_eq!(text, expected);
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_byte_order_mark_is_no_fault_and_moves_no_line() {
+    let text = "\u{feff}a = 1\nb = 2\n";
+    let ask = |also: Option<&'static str>| {
+        read(text, |root| {
+            root.key("a").integer(0..=9_u8);
+            if let Some(key) = also {
+                root.key(key).integer(0..=9_u8);
+            }
+            Some(())
+        })
+    };
+    assert_eq!(ask(Some("b")), Ok(()));
+    assert_eq!(ask(None).unwrap_err().list()[0].line, 2);
+}
+
+#[test]
+fn a_folder_may_be_missing_but_no_file() {
+    let file = std::env::temp_dir().join(format!("holdline-folder-{}", std::process::id()));
+    std::fs::write(&file, "").unwrap();
+    let ask = |path: &Path| {
+        read(&format!("path = {path:?}"), |root| root.key("path").required("a folder").folder())
+    };
+    let missing = file.with_extension("missing");
+    assert_eq!(ask(&missing.join("deep")), Ok(missing.join("deep")));
+    assert_eq!(ask(Path::new("relative/and/missing")), Ok("relative/and/missing".into()));
+    assert_eq!(ask(&std::env::temp_dir()), Ok(std::env::temp_dir()));
+    for wrong in [file.clone(), file.join("below"), PathBuf::new()] {
+        let faults = ask(&wrong).unwrap_err().to_string();
+        assert!(faults.contains("use the path of a folder"), "{faults}");
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_list_of_nothing_can_be_a_fault() {
+    let ask = |text| {
+        read(text, |root| {
+            Some(root.key("roles").not_empty("one or more").list(Key::string).unwrap_or_default())
+        })
+    };
+    assert_eq!(
+        ask("roles = []").unwrap_err().to_string(),
+        "line 1: `roles` is empty: one or more\n"
+    );
+    assert_eq!(ask("roles = [\"a\"]"), Ok(vec!["a".to_owned()]));
+    assert_eq!(ask(""), Ok(vec![]));
+}

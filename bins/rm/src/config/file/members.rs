@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use driver::config::Table;
+use driver::config::{LoadError, Table, load};
 use election::{Segment, Timing};
 
 use super::super::{ClusterConfig, Config, PeerRoles};
@@ -82,9 +82,13 @@ fn document(path: &Path) -> Result<ClusterDocument, String> {
     if u64::try_from(TEXT_MAX).is_ok_and(|max| max < len) {
         return Err(format!("{shown} is longer than {TEXT_MAX} bytes"));
     }
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| format!("{shown} cannot be read: {error}"))?;
-    ClusterDocument::parse(&text).map_err(|faults| format!("{shown} is wrong:\n{faults}"))
+    load(path, ClusterDocument::parse).map_err(|error| {
+        if let LoadError::Unread { source, .. } = &error {
+            format!("{shown} cannot be read: {source}")
+        } else {
+            format!("is wrong: {error}")
+        }
+    })
 }
 
 fn timing(cluster: &Table<'_>) -> Timing {
