@@ -55,6 +55,8 @@ pub(crate) struct Membership {
     wall: (Instant, u64),
     /// The segments that take calls, as of then.
     takers: Option<(Instant, BTreeSet<Segment>)>,
+    /// When calls that are refused for want of a document are told of again.
+    complaint_at: Option<Instant>,
     /// Takeovers of slots that the cluster was told of.
     takeovers: u64,
     counters: Counters,
@@ -135,6 +137,7 @@ impl Membership {
                 .and_then(|folder| usage::open(folder, part.id, start.boot)),
             wall: (start.instant, start.unix_ms),
             takers: None,
+            complaint_at: None,
             takeovers: 0,
             counters: Counters::default(),
         };

@@ -32,6 +32,14 @@ impl Membership {
     pub(crate) fn admit(&mut self, now: Instant, call: CallId, ask: &Ask) -> Option<Input> {
         match self.matched(call, ask) {
             Err((violation, answer)) => {
+                if violation == NO_DOCUMENT && self.complaint_at.is_none_or(|at| at <= now) {
+                    self.complaint_at = Some(now + COMPLAINTS);
+                    warn!(
+                        segment = self.own.segment.0,
+                        "calls are refused with 480, as this node has no document of its cluster: \
+                         give it one with `holdline-rm apply DOCUMENT --config FILE`"
+                    );
+                }
                 *self.counters.refused.entry(violation).or_default() += 1;
                 Some(not_admitted(call, &answer))
             }
@@ -50,7 +58,7 @@ impl Membership {
     fn matched(&self, call: CallId, ask: &Ask) -> Result<Asked, (&'static str, Answer)> {
         let Some(document) = self.documents.current().cloned() else {
             let answer = answer(480, "this segment has no document of its cluster yet");
-            return Err(("no_document", answer));
+            return Err((NO_DOCUMENT, answer));
         };
         let source = ask.source.ip();
         let number = text(&ask.user);
@@ -71,6 +79,8 @@ impl Membership {
             let answer = document.answer_unmatched(source, why);
             if answer.alarm {
                 warn!(%call, %source, number, %why, "a call belongs to nobody");
+            } else {
+                info!(%call, %source, number, %why, "a call belongs to nobody");
             }
             (unmatched_name(why), answer)
         })?;
@@ -196,6 +206,12 @@ impl Asked {
         }
     }
 }
+
+/// The refusal of a node that was never told what it may let in.
+const NO_DOCUMENT: &str = "no_document";
+
+/// How often such a refusal is told of.
+const COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// How long the segments that take calls are remembered.
 const TAKERS_KNOWN: Duration = Duration::from_millis(200);

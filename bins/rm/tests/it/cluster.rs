@@ -1,7 +1,7 @@
 //! Whole clusters in the simulator: phones call through gate, b2b, controller and mediagates.
 
 mod deaths;
-mod details;
+pub(crate) mod details;
 mod next;
 mod pair;
 mod plan;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use driver::Verb;
 use testkit::State;
+
+use crate::cluster::details::Warnings;
 use world::{FIRST, OTHER, SECOND, World};
 
 #[test]
@@ -23,6 +25,23 @@ fn a_limit_is_filled_by_calls_over_both_segments_and_never_passed() {
     assert_eq!(refused, 6);
     world.hang_up();
     world.assert_nothing_counts("all");
+}
+
+#[test]
+fn a_node_without_a_document_says_once_a_minute_why_it_refuses_and_what_helps() {
+    let warnings = Warnings::listen();
+    let mut world = World::without_document(5);
+    assert_eq!(world.calls(8..12, 2), 0);
+    assert_eq!(world.figure(OTHER, "rm_cluster_refused_total{why=\"no_document\"}"), 4);
+    let told = || warnings.count("`holdline-rm apply DOCUMENT --config FILE`");
+    assert_eq!(told(), 1);
+
+    world.run(Duration::from_secs(60));
+    world.calls(12..14, 2);
+    assert_eq!(told(), 2);
+    assert_eq!(world.ask(OTHER, Verb::Put, "cluster/document", &document("", 10)).status, 200);
+    world.run(Duration::from_secs(12));
+    assert_eq!(world.calls(14..16, 2), 2);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Once;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// The call detail records of all nodes that run in this thread, from its creation on.
 pub(crate) struct Details(PhantomData<*const ()>);
@@ -66,6 +66,30 @@ impl Drop for Details {
     }
 }
 
+/// The warnings of all nodes that run in this thread, from its creation on.
+pub(crate) struct Warnings(PhantomData<*const ()>);
+
+impl Warnings {
+    pub(crate) fn listen() -> Self {
+        install();
+        WARNED.set(Some(Vec::new()));
+        Self(PhantomData)
+    }
+
+    /// Returns how many there were with these words.
+    pub(crate) fn count(&self, words: &str) -> usize {
+        WARNED.with_borrow(|warned| {
+            warned.iter().flatten().filter(|text| text.contains(words)).count()
+        })
+    }
+}
+
+impl Drop for Warnings {
+    fn drop(&mut self) {
+        WARNED.set(None);
+    }
+}
+
 /// Lets this process hear its nodes. Before the first of them runs, as who logs first decides for
 /// all threads whether anybody listens.
 pub(crate) fn install() {
@@ -76,18 +100,31 @@ pub(crate) fn install() {
 thread_local! {
     /// By call; `None` while no one listens in this thread.
     static TOLD: RefCell<Option<BTreeMap<String, Told>>> = const { RefCell::new(None) };
+    /// `None` while no one listens in this thread.
+    static WARNED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
 struct Journal;
 
 impl Subscriber for Journal {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target() == "rm::journal"
+        let is_warning = *metadata.level() == Level::WARN && metadata.target().starts_with("rm::");
+        metadata.is_event() && (metadata.target() == "rm::journal" || is_warning)
     }
 
     fn event(&self, event: &Event<'_>) {
+        let is_detail = event.metadata().target() == "rm::journal";
+        if !is_detail && WARNED.with_borrow(Option::is_none) {
+            return;
+        }
         let mut line = Line::default();
         event.record(&mut line);
+        if !is_detail {
+            WARNED.with_borrow_mut(|warned| {
+                warned.iter_mut().for_each(|all| all.push(line.message.clone()));
+            });
+            return;
+        }
         TOLD.with_borrow_mut(|told| {
             let Some(told) = told else { return };
             match line.message.as_str() {

@@ -46,12 +46,21 @@ pub(crate) struct World {
 impl World {
     /// Builds both segments, with this document at every node.
     pub(crate) fn new(seed: u64, document: &str) -> Self {
+        Self::build(seed, Some(&Arc::new(ClusterDocument::parse(document).unwrap())))
+    }
+
+    /// Builds both segments, whose nodes were never given a document.
+    pub(crate) fn without_document(seed: u64) -> Self {
+        Self::build(seed, None)
+    }
+
+    fn build(seed: u64, document: Option<&Arc<ClusterDocument>>) -> Self {
+        crate::cluster::details::install();
         let phones = testkit::Config {
             phones: 2 * CALLS,
             sip_sockets: 2 * u16::try_from(CALLS).unwrap(),
             ..testkit::Config::new(phones_ip())
         };
-        let document = Arc::new(ClusterDocument::parse(document).unwrap());
         let mut scenario = Scenario::new(seed, driver::sim::Config::default(), phones.clone());
         let routes: Vec<Route> = (CALLS..2 * CALLS)
             .map(PhoneId)
@@ -60,7 +69,7 @@ impl World {
                 targets: vec![phones.sip_addr(phone)],
             })
             .collect();
-        for mut config in nodes(&document) {
+        for mut config in nodes(document) {
             config.b2b.routes.clone_from(&routes);
             let dial: Vec<(NodeId, Class)> = config
                 .run()
@@ -271,11 +280,14 @@ fn parts() -> Vec<Part> {
 const MEDIAGATES: [(u16, [u8; 4]); 3] =
     [(31, [10, 0, 1, 3]), (32, [10, 0, 1, 5]), (41, [10, 0, 2, 3])];
 
-fn nodes(document: &Arc<ClusterDocument>) -> Vec<rm::Config> {
+fn nodes(document: Option<&Arc<ClusterDocument>>) -> Vec<rm::Config> {
     parts().into_iter().map(|part| node(part, document)).collect()
 }
 
-fn node((id, segment, host, roles, rm): Part, document: &Arc<ClusterDocument>) -> rm::Config {
+fn node(
+    (id, segment, host, roles, rm): Part,
+    document: Option<&Arc<ClusterDocument>>,
+) -> rm::Config {
     let member = |segment: u8, rm: u8| election::NodeId { segment: Segment(segment.into()), rm };
     let mut config = rm::Config::new(failover::NodeId(id.0), ip(segment, host));
     config.host = format!("server{host}");
@@ -287,7 +299,7 @@ fn node((id, segment, host, roles, rm): Part, document: &Arc<ClusterDocument>) -
     config.cluster = rm.map(|rm| ClusterConfig {
         id: member(segment, rm),
         site: site(segment).to_owned(),
-        document: Some(Arc::clone(document)),
+        document: document.cloned(),
         timing: election::Timing::default(),
     });
     for (other, of, host, roles, rm) in parts().into_iter().filter(|other| other.0 != id) {
