@@ -254,11 +254,15 @@ impl B2bRole {
         let answer = match self.mediagates.place(now, call, wanted, &self.verdicts) {
             Ok((holder, standby)) => Input::Placed { call, holder, standby },
             Err(why) => {
-                let why_text = match why {
-                    NotPlaced::NoGateway => "no mediagate lives",
-                    NotPlaced::Full => "ports or files of the mediagates are exhausted",
+                let why_text = match (wanted, why) {
+                    (Wanted::Standby { .. }, _) => "no other mediagate that has room lives",
+                    (Wanted::Both, NotPlaced::NoGateway) => "no mediagate lives",
+                    (Wanted::Both, NotPlaced::Full) => {
+                        "ports or files of the mediagates are exhausted"
+                    }
                 };
-                debug!(%call, why = why_text, "no place for the media");
+                let what = if wanted == Wanted::Both { "the media" } else { "a standby" };
+                debug!(%call, why = why_text, "no place for {what}");
                 Input::NotPlaced { call, why }
             }
         };
