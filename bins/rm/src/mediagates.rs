@@ -53,15 +53,9 @@ pub(crate) enum Told {
 }
 
 impl Mediagates {
-    /// Returns mediagates of which nothing is known yet. `host` is where this b2b runs, `standby`
-    /// the node that would carry on its calls.
-    pub(crate) fn new(
-        now: Instant,
-        host: &str,
-        ids: impl IntoIterator<Item = NodeId>,
-        standby: Option<NodeId>,
-    ) -> Self {
-        let gateways = ids.into_iter().map(|id| (id, Mediagate::new(standby))).collect();
+    /// Returns mediagates of which nothing is known yet. `host` is where this b2b runs.
+    pub(crate) fn new(now: Instant, host: &str, ids: impl IntoIterator<Item = NodeId>) -> Self {
+        let gateways = ids.into_iter().map(|id| (id, Mediagate::new())).collect();
         let digest_at = now + DIGEST_PERIOD;
         Self { host: host.to_owned(), gateways, digest_at, outputs: VecDeque::new() }
     }
@@ -257,9 +251,12 @@ impl Mediagates {
 }
 
 impl Mediagate {
-    fn new(standby: Option<NodeId>) -> Self {
+    fn new() -> Self {
         Self {
-            lessee: Lessee::new(standby.map(|id| id.0)),
+            // No standby is named, for whose sake a gateway would keep what this b2b had open when it
+            // died: calls that another took over are that one's by then, and those that it had no copy
+            // of shall end.
+            lessee: Lessee::new(None),
             welcome: None,
             linked: false,
             broken: false,

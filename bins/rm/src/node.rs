@@ -305,7 +305,7 @@ fn b2b_role(
     let b2b = B2b::new(settings, id, clock, start.seed);
     let verdicts = Verdicts::new(now, start.realtime);
     let ids = config.mediagates();
-    let mediagates = Mediagates::new(now, &config.host, ids, None);
+    let mediagates = Mediagates::new(now, &config.host, ids);
     let mut ownership = Ownership::new(now, config.ownership(boot, clock));
     let used = Epoch(start.epoch.saturating_sub(1));
     ownership.handle_input(now, ownership::Input::Stored(used));
