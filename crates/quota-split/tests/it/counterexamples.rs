@@ -48,20 +48,73 @@ fn lowest_first_and_heaviest_first_differ_when_the_heavy_segment_is_not_the_lowe
 }
 
 #[test]
-fn a_survivor_loses_a_unit_under_the_quota_method() {
-    // Found by search: the second of these three gets less once the last is gone.
-    let found = (1..40_u32).find_map(|limit| {
-        let weights = [(1..12_u32), (1..12), (1..12)];
-        let [a, b, c] = weights;
-        a.flat_map(|a| b.clone().map(move |b| (a, b)))
-            .flat_map(|(a, b)| c.clone().map(move |c| [a, b, c]))
-            .find(|weights| {
-                let before = shares(limit, weights, Method::Quota);
-                let after = shares(limit, &weights[..2], Method::Quota);
-                after[0] < before[0] || after[1] < before[1]
-            })
+fn every_no_in_the_readmes_table_has_a_case() {
+    let breaks = [
+        (Method::Dhondt, Law::Ceiling),
+        (Method::Spread, Law::Higher),
+        (Method::Spread, Law::Leaver),
+        (Method::Spread, Law::Heavier),
+        (Method::First, Law::Ceiling),
+        (Method::First, Law::Higher),
+        (Method::First, Law::Leaver),
+        (Method::First, Law::Heavier),
+        (Method::Quota, Law::Leaver),
+        (Method::Hamilton, Law::Higher),
+        (Method::Hamilton, Law::Leaver),
+        (Method::Webster, Law::Floor),
+        (Method::Webster, Law::Ceiling),
+        (Method::HuntingtonHill, Law::Floor),
+        (Method::HuntingtonHill, Law::Ceiling),
+    ];
+    for (method, law) in breaks {
+        let found = cases().any(|(limit, weights)| law.is_broken(method, limit, &weights));
+        assert!(found, "{method:?} keeps {law:?} in every case looked at");
+    }
+}
+
+/// A column of the table.
+#[derive(Clone, Copy, Debug)]
+enum Law {
+    Floor,
+    Ceiling,
+    Higher,
+    Leaver,
+    Heavier,
+}
+
+impl Law {
+    fn is_broken(self, method: Method, limit: u32, weights: &[u32]) -> bool {
+        let before = shares(limit, weights, method);
+        let sum: u32 = weights.iter().sum();
+        let mut parts = weights.iter().zip(&before);
+        let pairs = |broken: &dyn Fn(usize, usize) -> bool| {
+            (0..weights.len()).any(|i| (0..weights.len()).any(|j| broken(i, j)))
+        };
+        match self {
+            Self::Floor => parts.any(|(weight, share)| *share < limit * weight / sum),
+            Self::Ceiling => parts.any(|(weight, share)| (limit * weight).div_ceil(sum) < *share),
+            Self::Higher => {
+                let after = shares(limit + 1, weights, method);
+                after.iter().zip(&before).any(|(after, before)| after < before)
+            }
+            Self::Leaver => {
+                let after = shares(limit, &weights[..weights.len() - 1], method);
+                after.iter().zip(&before).any(|(after, before)| after < before)
+            }
+            Self::Heavier => pairs(&|i, j| weights[j] < weights[i] && before[i] < before[j]),
+        }
+    }
+}
+
+/// Limits with three segments, and with one large segment among small ones.
+fn cases() -> impl Iterator<Item = (u32, Vec<u32>)> {
+    let small = || 1..12_u32;
+    let three = small().flat_map(move |a| small().map(move |b| (a, b)));
+    let three = three.flat_map(move |(a, b)| small().map(move |c| vec![a, b, c]));
+    let large = (20..200).step_by(7).flat_map(move |large| {
+        small().map(move |small| vec![large, small, small, small, small, small])
     });
-    assert!(found.is_some());
+    three.chain(large).flat_map(|weights| (1..40).map(move |limit| (limit, weights.clone())))
 }
 
 #[test]
