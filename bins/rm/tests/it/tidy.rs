@@ -1,6 +1,7 @@
 //! The repository checks itself: who may import whom, and how files look.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -138,6 +139,86 @@ fn nothing_is_left_for_later_or_switched_off() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn no_kind_of_frame_is_used_twice_on_one_class_of_links() {
+    let rows = frame_rows();
+    let mut faults = Vec::new();
+    let mut taken: BTreeMap<(String, u16), String> = BTreeMap::new();
+    for (file, kind) in frame_kinds() {
+        let fits = |row: &&FrameRow| row.file == file && row.kinds.contains(&kind);
+        let classes: Vec<&str> = rows.iter().filter(fits).map(|row| row.class.as_str()).collect();
+        let [class] = classes[..] else {
+            faults.push(format!(
+                "{kind:#06x} of {file} stands in {} rows of the table",
+                classes.len()
+            ));
+            continue;
+        };
+        if let Some(other) = taken.insert((class.to_owned(), kind), file.clone()) {
+            faults.push(format!("{kind:#06x} is of {other} and of {file}, both on {class} links"));
+        }
+    }
+    for row in &rows {
+        let is_used =
+            taken.keys().any(|(class, kind)| *class == row.class && row.kinds.contains(kind));
+        if !is_used && !row.is_of_links() {
+            faults.push(format!("nothing is of {:#06x?} in {}", row.kinds, row.file));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A row of the table of frames in the README of the crates.
+struct FrameRow {
+    kinds: RangeInclusive<u16>,
+    class: String,
+    file: String,
+}
+
+impl FrameRow {
+    /// Whether these are frames of the links themselves, which have constants of their own.
+    fn is_of_links(&self) -> bool {
+        self.class == "every"
+    }
+}
+
+fn frame_rows() -> Vec<FrameRow> {
+    let text = std::fs::read_to_string(root().join("crates/README.md")).expect("the README");
+    let rows = text.lines().filter(|line| line.starts_with("| 0x"));
+    let rows: Vec<FrameRow> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let [_, kinds, _, class, file, _] = cells[..] else { panic!("{row}") };
+            let (first, last) = kinds.split_once('–').unwrap_or((kinds, kinds));
+            FrameRow {
+                kinds: hex(first)..=hex(last),
+                class: class.to_owned(),
+                file: file.trim_matches('`').to_owned(),
+            }
+        })
+        .collect();
+    assert!(!rows.is_empty(), "the table of frames is gone");
+    rows
+}
+
+/// Every kind of frame in the sources, with its file.
+fn frame_kinds() -> Vec<(String, u16)> {
+    let mut kinds = Vec::new();
+    for path in files("rs").into_iter().filter(|path| !is_test(path)) {
+        let text = std::fs::read_to_string(&path).expect("a source file");
+        let lines = text.lines().filter_map(|line| line.split_once("const KIND: u16 = "));
+        let path = path.strip_prefix(root()).expect("a file of the workspace");
+        let file = path.display().to_string();
+        kinds.extend(lines.map(|(_, kind)| (file.clone(), hex(kind.trim_end_matches(';')))));
+    }
+    kinds
+}
+
+fn hex(text: &str) -> u16 {
+    let digits = text.strip_prefix("0x").expect("a number in hex");
+    u16::from_str_radix(digits, 16).expect("a number of 16 bits")
 }
 
 struct Package(serde_json::Value);
