@@ -85,10 +85,14 @@ impl B2b {
         self.core.set_time(now);
         match input {
             Input::GateUp { gate, boot, listeners } => {
-                self.core.gates.insert(gate, Gate { boot, listeners });
+                self.core.gates.insert(gate, Gate { boot, listeners, is_up: true });
             }
             // Its listeners are remembered: datagrams need no state of the gate.
-            Input::GateDown { gate: _ } => {}
+            Input::GateDown { gate } => {
+                if let Some(gate) = self.core.gates.get_mut(&gate) {
+                    gate.is_up = false;
+                }
+            }
             Input::Sip(sip) => self.handle_sip(&sip),
             Input::Owned { slot, epoch } => self.own(slot, epoch),
             Input::Lost { slots } => self.lose(&slots),
@@ -195,7 +199,7 @@ impl B2b {
     pub fn figures(&self) -> Figures {
         Figures {
             calls: self.core.live,
-            gates: self.core.gates.len(),
+            gates: self.core.gates.values().filter(|gate| gate.is_up).count(),
             tombstones: self.graves.len(),
             unprotected: self.core.unprotected,
             aors: self.registrar.len(),

@@ -62,6 +62,7 @@ pub(crate) struct Core {
 pub(crate) struct Gate {
     pub(crate) boot: Boot,
     pub(crate) listeners: Vec<Listener>,
+    pub(crate) is_up: bool,
 }
 
 /// A leg of a call: 0 is the caller's, 1 the callee's.

@@ -126,6 +126,18 @@ fn two_servers_that_lose_the_witness_go_on() {
 }
 
 #[test]
+fn only_gates_that_can_be_reached_are_counted() {
+    let (mut world, owner, _) = talking(22, Layout::Pair);
+    assert_eq!(world.figure(owner, "rm_gates"), 2);
+    world.scenario.sim().crash(GATE);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.figure(owner, "rm_gates"), 1);
+    world.scenario.sim().restart(GATE);
+    world.run(Duration::from_secs(3));
+    assert_eq!(world.figure(owner, "rm_gates"), 2);
+}
+
+#[test]
 fn a_short_pause_of_the_owner_is_nothing_and_a_long_one_a_takeover() {
     let (mut world, owner, other) = talking(6, Layout::Pair);
     let before = sip_seen(&world);
