@@ -2,10 +2,10 @@
 //!
 //! A gate checks, limits and stamps what peers send, and hands whole messages to the b2b that owns
 //! their slot; it sends what b2bs hand to it, while they own the slot. It keeps no dialog, resends
-//! nothing and has no deadlines. An owner that it cannot reach, or whose pulses no longer come, it
-//! reaches through another node, and it does the same for other gates and b2bs, once per message.
-//! What it refuses, it answers statelessly, with a tag that starts with `-`: the ACK to such an
-//! answer ends here.
+//! nothing and has no deadlines. An owner that it cannot reach, whose pulses no longer come or say that
+//! nothing of the gate comes there, it reaches through another node, and it does the same for other
+//! gates and b2bs, once per message. What it refuses, it answers statelessly, with a tag that starts
+//! with `-`: the ACK to such an answer ends here.
 
 mod answer;
 mod passed;
@@ -433,7 +433,7 @@ impl Gate {
         };
         let up = |id: &NodeId| self.up(*id).is_some();
         // A link ends only after seconds of silence.
-        let heard = |id: &NodeId| up(id) && self.voter.hears(now, *id);
+        let heard = |id: &NodeId| up(id) && self.voter.reaches(now, *id);
         let gate = || self.gates.iter().copied().find(|gate| !self.b2bs.contains_key(gate));
         let mut b2bs = [owner].into_iter().chain(standby).chain(self.b2bs.keys().copied());
         Some(owner)

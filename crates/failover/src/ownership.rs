@@ -378,12 +378,16 @@ impl Ownership {
         // Counted from `now`: a process that was suspended must not send its whole backlog.
         self.pulse_at = now + pulse::PERIOD;
         let pulse = self.pulse(now);
-        let asked = self.peers.keys().filter(|id| !self.is_self(**id) || self.votes(**id));
-        let pulses = asked.map(|to| Output::Pulse { to: *to, pulse: pulse.clone() });
+        let asked = self.peers.iter().filter(|(id, _)| !self.is_self(**id) || self.votes(**id));
+        let pulses = asked.map(|(to, peer)| Output::Pulse {
+            to: *to,
+            pulse: Pulse { deaf: peer.is_silent(now), ..pulse.clone() },
+        });
         let pulses: Vec<Output> = pulses.collect();
         self.outputs.extend(pulses);
     }
 
+    /// Returns a pulse for a peer of whom something was heard.
     fn pulse(&self, now: Instant) -> Pulse {
         let mut claims = self.claims(self.own);
         claims.truncate(CLAIMS_MAX);
@@ -393,6 +397,7 @@ impl Ownership {
             stamp: u64::try_from((now - self.started_at).as_micros()).unwrap_or(u64::MAX),
             holds: self.may_act(now),
             draining: self.draining,
+            deaf: false,
             claims,
         }
     }

@@ -22,6 +22,8 @@ pub struct Pulse {
     pub holds: bool,
     /// Whether the sender gives its slots away and wants none.
     pub draining: bool,
+    /// Whether nothing of the receiver has reached the sender lately: the way to it is cut.
+    pub deaf: bool,
     /// The slots it owns, at most [`CLAIMS_MAX`] groups.
     pub claims: Vec<Claim>,
 }
@@ -92,8 +94,8 @@ impl Datagram {
                     return None;
                 }
                 let claims = (0..count).map(|_| take_claim(rest)).collect::<Option<_>>()?;
-                let (holds, draining) = (flags & HOLDS != 0, flags & DRAINING != 0);
-                Self::Pulse(Pulse { node, boot, stamp, holds, draining, claims })
+                let [holds, draining, deaf] = [HOLDS, DRAINING, DEAF].map(|one| flags & one != 0);
+                Self::Pulse(Pulse { node, boot, stamp, holds, draining, deaf, claims })
             }
             BACK => {
                 let asker = Boot(take_u64(rest)?);
@@ -118,7 +120,8 @@ impl Pulse {
     /// Returns the datagram. Claims beyond [`CLAIMS_MAX`] are left out.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = head(PULSE, self.node, self.boot, self.stamp);
-        bytes.push((u8::from(self.holds) * HOLDS) | (u8::from(self.draining) * DRAINING));
+        let flags = [(self.holds, HOLDS), (self.draining, DRAINING), (self.deaf, DEAF)];
+        bytes.push(flags.into_iter().map(|(is_set, flag)| u8::from(is_set) * flag).sum());
         let claims = &self.claims[..self.claims.len().min(CLAIMS_MAX)];
         bytes.push(u8::try_from(claims.len()).unwrap_or(u8::MAX));
         for claim in claims {
@@ -190,6 +193,7 @@ const PULSE: u8 = 1;
 const BACK: u8 = 2;
 const HOLDS: u8 = 1;
 const DRAINING: u8 = 2;
+const DEAF: u8 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -208,6 +212,7 @@ mod tests {
             stamp: 1_234_567,
             holds: true,
             draining: false,
+            deaf: true,
             claims: vec![claim(5, 0), claim(1_800_000_000, 255)],
         };
         assert_eq!(Datagram::decode(&pulse.encode()), Some(Datagram::Pulse(pulse.clone())));
@@ -232,6 +237,7 @@ mod tests {
             stamp: 4,
             holds: true,
             draining: true,
+            deaf: false,
             claims: vec![Claim { epoch: Epoch(5), slots: [Slot(0)].into_iter().collect() }],
         };
         let mut bytes = b"HP\x01\x01\x01\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\x03\x01".to_vec();
@@ -246,7 +252,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..80), cut in 0_usize..60,
         ) {
             let pulse = Pulse {
-                node: NodeId(1), boot: Boot(1), stamp: 1, holds: false, draining: false,
+                node: NodeId(1), boot: Boot(1), stamp: 1, holds: false, draining: false, deaf: false,
                 claims: vec![Claim { epoch: Epoch(1), slots: SlotSet::ALL }],
             };
             let whole = pulse.encode();

@@ -100,8 +100,8 @@ pub struct Voter {
     window_from: Instant,
     /// The latest boot heard of each b2b.
     boots: BTreeMap<NodeId, Boot>,
-    /// When each b2b's pulse last came.
-    pulsed_at: BTreeMap<NodeId, Instant>,
+    /// When each b2b's pulse last came, and whether it said that it hears nothing of this voter.
+    pulsed_at: BTreeMap<NodeId, (Instant, bool)>,
     promises: Box<[Promise; SLOTS]>,
     map: SlotMap,
 }
@@ -156,10 +156,11 @@ impl Voter {
         self.opens_at <= now && self.promises[usize::from(slot.0)].passes(now, epoch)
     }
 
-    /// Returns whether a pulse of `b2b` came lately, or none came ever: frames to one that fell silent
-    /// may not arrive, whatever its link says.
-    pub fn hears(&self, now: Instant, b2b: NodeId) -> bool {
-        self.pulsed_at.get(&b2b).is_none_or(|pulsed_at| now < *pulsed_at + LEASE)
+    /// Returns whether a pulse of `b2b` came lately and it hears this voter, or none came ever: frames
+    /// to one that fell silent, or is deaf, may not arrive, whatever its link says.
+    pub fn reaches(&self, now: Instant, b2b: NodeId) -> bool {
+        let pulse = self.pulsed_at.get(&b2b);
+        pulse.is_none_or(|&(pulsed_at, deaf)| now < pulsed_at + LEASE && !deaf)
     }
 
     /// Returns the owners this voter was told of.
@@ -183,7 +184,7 @@ impl Voter {
         if !self.hear(pulse.node, pulse.boot) {
             return Standing::Replaced;
         }
-        self.pulsed_at.insert(pulse.node, now);
+        self.pulsed_at.insert(pulse.node, (now, pulse.deaf));
         let (mut lapsed, mut waits, mut fenced) = (false, now < self.opens_at, None);
         for claim in &pulse.claims {
             for slot in claim.slots.iter() {

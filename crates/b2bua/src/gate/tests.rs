@@ -309,6 +309,18 @@ fn an_owner_whose_pulses_no_longer_come_is_passed_by_while_its_link_is_up() {
 }
 
 #[test]
+fn an_owner_that_hears_nothing_of_the_gate_is_passed_by_though_its_pulses_come() {
+    let mut run = Run::started();
+    run.input(Input::GateUp(GATE));
+    run.pulse_of(B2B, true);
+    let Some(Output::Sip { to, frame }) = run.invite(1) else { panic!() };
+    assert_eq!((to, frame.hops), (GATE, 1));
+    run.pulse_of(B2B, false);
+    let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+    assert_eq!(to, B2B);
+}
+
+#[test]
 fn a_frame_is_sent_only_at_the_epoch_promised_and_on_a_flow_of_this_boot() {
     let mut run = Run::started();
     let frame = SipOut {
@@ -547,8 +559,12 @@ impl Run {
     }
 
     fn pulse(&mut self, node: NodeId) {
+        self.pulse_of(node, false);
+    }
+
+    fn pulse_of(&mut self, node: NodeId, deaf: bool) {
         let (boot, claims) = (Boot(1), Vec::new());
-        let pulse = Pulse { node, boot, stamp: 0, holds: true, draining: false, claims };
+        let pulse = Pulse { node, boot, stamp: 0, holds: true, draining: false, deaf, claims };
         let now = self.now();
         self.gate.voter().pulse(now, &pulse);
     }

@@ -11,6 +11,8 @@ pub(super) struct Peer {
     linked: bool,
     /// The last datagram of this boot.
     heard_at: Option<Instant>,
+    /// Since when something of it should be heard.
+    expected_at: Instant,
     /// The last boot known to be dead, and since when.
     dead: Option<(Boot, Instant)>,
     /// The peer wants no slots.
@@ -27,6 +29,7 @@ impl Peer {
             boot: None,
             linked: false,
             heard_at: None,
+            expected_at: now,
             dead: None,
             draining: false,
             acked_at: None,
@@ -78,6 +81,11 @@ impl Peer {
         self.linked && self.heard_at.is_some_and(|heard_at| now < heard_at + REACH)
     }
 
+    /// Returns whether nothing of the peer has come for so long that what it sends does not arrive.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.heard_at.unwrap_or(self.expected_at) + REACH <= now
+    }
+
     /// Returns which boot is known to have died at or after `since`, and when.
     pub(super) fn died(&self, since: Instant) -> Option<(Boot, Instant)> {
         self.dead.filter(|(_, at)| since <= *at)
@@ -95,7 +103,7 @@ impl Peer {
             Some(known) if boot < known => return false,
             Some(known) if known < boot => {
                 self.dead = Some((known, now));
-                self.heard_at = None;
+                (self.heard_at, self.expected_at) = (None, now);
                 self.draining = false;
             }
             Some(_) | None => {}

@@ -37,6 +37,29 @@ fn an_owner_whose_pulses_are_not_answered_may_not_act_after_150_ms() {
 }
 
 #[test]
+fn pulses_say_when_nothing_comes_back_of_who_gets_them() {
+    let mut run = Run::new();
+    run.owns(1000);
+    assert_eq!(run.said_deaf, Some(false));
+    run.is_cut = true;
+    run.advance(140);
+    assert_eq!(run.said_deaf, Some(false));
+    run.advance(61);
+    assert_eq!(run.said_deaf, Some(true));
+    run.is_cut = false;
+    run.advance(101);
+    assert_eq!(run.said_deaf, Some(false));
+
+    // Not before there was time for an answer.
+    run.is_cut = true;
+    run.restart();
+    run.advance(140);
+    assert_eq!(run.said_deaf, Some(false));
+    run.advance(61);
+    assert_eq!(run.said_deaf, Some(true));
+}
+
+#[test]
 fn an_owner_without_a_lease_for_300_ms_wins_its_slots_anew() {
     let mut run = Run::new();
     run.owns(1000);
@@ -69,7 +92,8 @@ fn pulses_of_two_b2bs_fall_together_and_come_no_later_for_it() {
     let mut run = Run::new();
     run.owns(1000);
     let (node, boot) = (OTHER, Boot(1));
-    let pulse = Pulse { node, boot, stamp: 0, holds: false, draining: false, claims: vec![] };
+    let claims = vec![];
+    let pulse = Pulse { node, boot, stamp: 0, holds: false, draining: false, deaf: false, claims };
     let due_at = |run: &Run| run.b2b.poll_timeout().expect("the next pulse");
     while due_at(&run) != run.now() + pulse::PERIOD {
         run.advance(1);
@@ -97,6 +121,8 @@ struct Run {
     b2b: Ownership,
     voter: Voter,
     is_cut: bool,
+    /// What the last pulse to the gate said.
+    said_deaf: Option<bool>,
     won: Option<SlotSet>,
 }
 
@@ -106,7 +132,7 @@ impl Run {
         let origin = Instant::now();
         let voter = Voter::new(origin, GATE, Boot(1));
         let b2b = Ownership::new(origin, config(origin, 1));
-        let mut run = Self { origin, ms: 0, b2b, voter, is_cut: false, won: None };
+        let mut run = Self { origin, ms: 0, b2b, voter, is_cut: false, said_deaf: None, won: None };
         run.link();
         run
     }
@@ -145,6 +171,9 @@ impl Run {
     fn drain(&mut self) {
         while let Some(output) = self.b2b.poll_output() {
             let now = self.now();
+            if let Output::Pulse { to: GATE, pulse } = &output {
+                self.said_deaf = Some(pulse.deaf);
+            }
             match output {
                 Output::Own { slots, .. } => self.won = Some(slots),
                 Output::Pulse { to: GATE, pulse } if !self.is_cut => {

@@ -22,16 +22,16 @@ fn a_voter_that_starts_takes_no_frame_for_300_ms_and_then_only_the_highest_epoch
 #[test]
 fn a_b2b_is_heard_until_no_pulse_of_it_has_come_for_150_ms() {
     let mut run = Run::new();
-    assert!(run.voter.hears(run.at(run.ms), OWNER), "it never said anything");
+    assert!(run.voter.reaches(run.at(run.ms), OWNER), "it never said anything");
     run.pulse(OWNER, 7, 5, true);
     let ms = run.ms;
-    assert!(run.voter.hears(run.at(ms + 149), OWNER));
-    assert!(!run.voter.hears(run.at(ms + 150), OWNER));
+    assert!(run.voter.reaches(run.at(ms + 149), OWNER));
+    assert!(!run.voter.reaches(run.at(ms + 150), OWNER));
     run.advance(150);
     run.pulse(OWNER, 6, 5, true);
-    assert!(!run.voter.hears(run.at(run.ms), OWNER), "that was an earlier boot");
+    assert!(!run.voter.reaches(run.at(run.ms), OWNER), "that was an earlier boot");
     run.pulse(OWNER, 7, 5, true);
-    assert!(run.voter.hears(run.at(run.ms), OWNER));
+    assert!(run.voter.reaches(run.at(run.ms), OWNER));
 }
 
 #[test]
@@ -231,7 +231,8 @@ impl Run {
     fn pulse(&mut self, node: NodeId, boot: u64, epoch: u32, holds: bool) -> Standing {
         let claim = Claim { epoch: Epoch(epoch), slots: [SLOT].into_iter().collect() };
         let claims = if epoch == 0 { Vec::new() } else { vec![claim] };
-        let pulse = Pulse { node, boot: Boot(boot), stamp: 0, holds, draining: false, claims };
+        let pulse =
+            Pulse { node, boot: Boot(boot), stamp: 0, holds, draining: false, deaf: false, claims };
         self.claimed_ms = self.ms;
         self.voter.pulse(self.at(self.ms), &pulse).standing
     }

@@ -216,6 +216,7 @@ impl Segment {
             stamp: 0,
             holds: self.may_act(&state.b2bs[b2b]),
             draining: false,
+            deaf: false,
             claims: Vec::new(),
         };
         let is_open = self.is_open(&state.voters[voter]);

@@ -66,7 +66,7 @@ pub(crate) enum Harm {
     Mute(NodeId),
     /// Nothing reaches it.
     Deafen(NodeId),
-    /// The way between two nodes is cut, in both directions or in one.
+    /// The way from one node to another is cut, and back if so.
     Cut(NodeId, NodeId, bool),
 }
 
@@ -109,24 +109,25 @@ impl Plan {
 impl Harm {
     /// Whether another b2b may have to go on with calls.
     pub(crate) fn hits_a_b2b(self) -> bool {
-        [B2B, OTHER_B2B].contains(&self.node())
+        self.hits_one_of([B2B, OTHER_B2B])
     }
 
-    fn node(self) -> NodeId {
-        let (Self::Crash(node)
-        | Self::Restart(node)
-        | Self::PowerOff(node)
-        | Self::Pause(node)
-        | Self::Isolate(node)
-        | Self::Mute(node)
-        | Self::Deafen(node)
-        | Self::Cut(node, ..)) = self;
-        node
+    fn hits_one_of(self, nodes: [NodeId; 2]) -> bool {
+        match self {
+            Self::Crash(node)
+            | Self::Restart(node)
+            | Self::PowerOff(node)
+            | Self::Pause(node)
+            | Self::Isolate(node)
+            | Self::Mute(node)
+            | Self::Deafen(node) => nodes.contains(&node),
+            Self::Cut(from, to, _) => nodes.contains(&from) || nodes.contains(&to),
+        }
     }
 
     /// Whether the calls of a mediagate have to move.
     pub(crate) fn hits_a_mediagate(self) -> bool {
-        [FIRST_MEDIAGATE, OTHER_MEDIAGATE].contains(&self.node())
+        self.hits_one_of([FIRST_MEDIAGATE, OTHER_MEDIAGATE])
     }
 }
 
@@ -306,7 +307,12 @@ impl Dice {
             _ => {
                 let mut others = super::world::nodes(layout);
                 others.retain(|other| *other != node);
-                Harm::Cut(node, self.pick(&others), self.one_in(2))
+                let other = self.pick(&others);
+                match self.below(4) {
+                    0 | 1 => Harm::Cut(node, other, true),
+                    2 => Harm::Cut(node, other, false),
+                    _ => Harm::Cut(other, node, false),
+                }
             }
         }
     }
