@@ -14,7 +14,7 @@ mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use failover::slots::Reign;
@@ -167,6 +167,8 @@ pub struct Gate {
     b2bs: BTreeMap<NodeId, B2b>,
     /// Other gates that can be reached.
     gates: BTreeSet<NodeId>,
+    /// Which of them last carried something of a b2b to this one, and when.
+    ways: BTreeMap<NodeId, (NodeId, Instant)>,
     sources: Sources,
     passed: Passed,
     answers: Answers,
@@ -198,6 +200,7 @@ impl Gate {
             voter: Voter::new(now, config.id, config.boot),
             b2bs: BTreeMap::new(),
             gates: BTreeSet::new(),
+            ways: BTreeMap::new(),
             sources: Sources::new(config.limits, seed),
             passed: Passed::new(now, seed),
             answers: Answers::new(seed),
@@ -280,6 +283,9 @@ impl Gate {
         {
             self.counters.stale_flows += 1;
         } else {
+            if let Some(b2b) = self.owner(slot).filter(|_| self.is_way(from)) {
+                self.ways.insert(b2b, (from, now));
+            }
             self.counters.sent += 1;
             let Flow { listener, remote, .. } = flow;
             let bytes = frame.bytes;
@@ -289,8 +295,7 @@ impl Gate {
 
     /// Hands a message of another gate to its owner.
     fn relay(&mut self, frame: SipIn) {
-        let owner = self.voter.map().get(frame.slot).map(|reign| reign.owner);
-        match owner.filter(|owner| self.up(*owner).is_some()) {
+        match self.owner(frame.slot).filter(|owner| self.up(*owner).is_some()) {
             Some(to) => {
                 self.counters.relayed += 1;
                 self.outputs.push_back(Output::Sip { to, frame });
@@ -434,13 +439,31 @@ impl Gate {
         let up = |id: &NodeId| self.up(*id).is_some();
         // A link ends only after seconds of silence.
         let heard = |id: &NodeId| up(id) && self.voter.reaches(now, *id);
-        let gate = || self.gates.iter().copied().find(|gate| !self.b2bs.contains_key(gate));
         let mut b2bs = [owner].into_iter().chain(standby).chain(self.b2bs.keys().copied());
         Some(owner)
             .filter(heard)
             .map(|to| hop(to, 0))
-            .or_else(|| gate().map(|to| hop(to, 1)))
+            .or_else(|| self.way(now, owner).map(|to| hop(to, 1)))
             .or_else(|| b2bs.clone().find(heard).or_else(|| b2bs.find(up)).map(|to| hop(to, 0)))
+    }
+
+    /// Returns the gate to reach a b2b through: one that just carried something of it. Which of the
+    /// others does is not known here: they take turns, and phones repeat themselves.
+    fn way(&self, now: Instant, b2b: NodeId) -> Option<NodeId> {
+        let known = self.ways.get(&b2b).filter(|(way, at)| self.is_way(*way) && now < *at + WAY);
+        let ways: Vec<NodeId> =
+            self.gates.iter().copied().filter(|way| self.is_way(*way)).collect();
+        let turn = usize::try_from(self.counters.detoured).unwrap_or_default();
+        known.map(|(way, _)| *way).or_else(|| ways.get(turn.checked_rem(ways.len())?).copied())
+    }
+
+    /// Whether a node is another gate and no b2b, which passes on what is not its own.
+    fn is_way(&self, node: NodeId) -> bool {
+        self.gates.contains(&node) && !self.b2bs.contains_key(&node)
+    }
+
+    fn owner(&self, slot: Slot) -> Option<NodeId> {
+        self.voter.map().get(slot).map(|reign| reign.owner)
     }
 
     fn up(&self, b2b: NodeId) -> Option<&B2b> {
@@ -456,6 +479,9 @@ impl Gate {
             || self.config.trusted.iter().any(|network| network.contains(source))
     }
 }
+
+/// How long a way that led to a b2b is taken again.
+const WAY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -321,6 +321,35 @@ fn an_owner_that_hears_nothing_of_the_gate_is_passed_by_though_its_pulses_come()
 }
 
 #[test]
+fn gates_on_the_way_take_turns_until_one_carries_something_back() {
+    let mut run = Run::started();
+    run.input(Input::B2bDown(B2B));
+    let gates = [3, 4, 5].map(NodeId);
+    for gate in gates {
+        run.input(Input::GateUp(gate));
+    }
+    let way = |run: &mut Run| match run.invite(1) {
+        Some(Output::Sip { to, frame }) if frame.hops == 1 => to,
+        other => panic!("{other:?}"),
+    };
+    let turns = [way(&mut run), way(&mut run), way(&mut run), way(&mut run)];
+    assert_eq!(turns, [gates[0], gates[1], gates[2], gates[0]]);
+
+    let frame = SipOut { slot: Slot(7), epoch: Epoch(1), flow: flow(PHONE), bytes: Bytes::new() };
+    assert!(run.input(Input::Sip { from: gates[2], frame: frame.clone() }).is_some());
+    assert_eq!([way(&mut run), way(&mut run)], [gates[2]; 2]);
+    run.input(Input::GateDown(gates[2]));
+    assert_ne!(way(&mut run), gates[2]);
+    run.input(Input::GateUp(gates[2]));
+    assert!(run.input(Input::Sip { from: gates[1], frame }).is_some());
+    run.advance(999);
+    assert_eq!([way(&mut run), way(&mut run)], [gates[1]; 2]);
+    run.advance(1);
+    let turns = [way(&mut run), way(&mut run), way(&mut run)];
+    assert!(gates.iter().all(|gate| turns.contains(gate)), "{turns:?}");
+}
+
+#[test]
 fn a_frame_is_sent_only_at_the_epoch_promised_and_on_a_flow_of_this_boot() {
     let mut run = Run::started();
     let frame = SipOut {
