@@ -1,7 +1,6 @@
 //! `calls`: whole calls through `rm` and its gateway, and through Kamailio and rtpengine.
 
-mod limits;
-mod standby;
+mod surcharge;
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde::Serialize;
 
-use self::standby::Copies;
+use self::surcharge::Copies;
 use crate::child::Child;
 use crate::counters::{Counters, Counts};
 use crate::forward::loopback;
@@ -134,16 +133,23 @@ impl Side {
 struct Sum {
     counted: Counted,
     /// Of each process.
-    cpu: Vec<(&'static str, Duration)>,
+    used: Vec<Used>,
     /// Of everybody else on the machine but SIPp.
     others: Duration,
     time: Duration,
-    wake_ups: u64,
     counts: Option<Counts>,
     counted_calls: f64,
     memory_per_call: f64,
     relay_memory_per_call: f64,
     copies: Copies,
+}
+
+/// What one process used.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    process: &'static str,
+    cpu: Duration,
+    wake_ups: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -181,10 +187,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return overload::run(args.layout, hold, args.seconds.unwrap_or(60), args.json);
     }
     if args.standby {
-        return standby::run(args);
+        return surcharge::STANDBY.run(args);
     }
     if args.limits {
-        return limits::run(args);
+        return surcharge::LIMITS.run(args);
     }
     let mut scratch = Scratch::new()?;
     let mut rows = Vec::new();
@@ -240,7 +246,7 @@ fn slice(
     let hold = Duration::from_millis(args.hold);
     let mut side = Side::start(kind, args, folder)?;
     if kind == Kind::Limits {
-        limits::wait_for_shares()?;
+        surcharge::wait_for_shares()?;
     }
     let callee = sipp::callee(folder, CALLEE, None)?;
     // The first calls bring in code and memory that all later ones share.
@@ -255,9 +261,10 @@ fn slice(
     let families = side.families();
     let pids: Vec<u32> = families.concat();
     let relay = families.last().map_or(&[][..], Vec::as_slice);
-    let before = (procfs::memory(&pids), procfs::memory(relay), procfs::wake_ups(&pids));
+    let before = (procfs::memory(&pids), procfs::memory(relay));
     let (start, busy, phones) = (Instant::now(), procfs::busy(), procfs::cpu(&callee.family()));
-    let cpu: Vec<Duration> = families.iter().map(|family| procfs::cpu(family)).collect();
+    let used_so_far = |family: &Vec<u32>| (procfs::cpu(family), procfs::wake_ups(family));
+    let so_far: Vec<(Duration, u64)> = families.iter().map(used_so_far).collect();
     let mut caller = Caller::start(folder, CALLER, PROXY, &load, Manner::Strict, None)?;
     let (mut most, mut most_relay, mut calling) = (before.0, before.1, Duration::ZERO);
     while caller.runs() {
@@ -276,15 +283,19 @@ fn slice(
     let phones = procfs::cpu(&callee.family()).saturating_sub(phones) + calling;
     let mut ours = phones;
     for (index, (process, family)) in side.processes.iter().zip(&families).enumerate() {
-        let used = procfs::cpu(family).saturating_sub(cpu[index]);
-        ours += used;
-        match sum.cpu.get_mut(index) {
-            Some((_, cpu)) => *cpu += used,
-            None => sum.cpu.push((process.name(), used)),
+        let (cpu, wake_ups) = used_so_far(family);
+        let cpu = cpu.saturating_sub(so_far[index].0);
+        let wake_ups = wake_ups.saturating_sub(so_far[index].1);
+        ours += cpu;
+        match sum.used.get_mut(index) {
+            Some(used) => {
+                used.cpu += cpu;
+                used.wake_ups += wake_ups;
+            }
+            None => sum.used.push(Used { process: process.name(), cpu, wake_ups }),
         }
     }
     sum.others += procfs::busy().saturating_sub(busy + ours);
-    sum.wake_ups += procfs::wake_ups(&pids).saturating_sub(before.2);
     let slices = load.standing() * args.rounds as f64;
     sum.memory_per_call += most.saturating_sub(before.0) as f64 / slices;
     sum.relay_memory_per_call += most_relay.saturating_sub(before.1) as f64 / slices;
@@ -320,7 +331,7 @@ fn count(
 
 fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {
     let cost = |sum: &Sum| {
-        let cpu: Duration = sum.cpu.iter().map(|(_, cpu)| cpu).sum();
+        let cpu: Duration = sum.used.iter().map(|used| used.cpu).sum();
         cpu.as_secs_f64() * 1000.0 / sum.counted.succeeded as f64
     };
     let peers = KINDS.iter().position(|kind| *kind == Kind::Peers).map(|index| cost(&sums[index]));
@@ -331,17 +342,16 @@ fn summary(rate: u32, sums: &[Sum]) -> Vec<Row> {
             let calls = sum.counted.succeeded as f64;
             let counts = sum.counts.unwrap_or_default();
             let per_call = |count: Option<u64>| Some(count? as f64 / sum.counted_calls);
-            let of = |(name, cpu): &(&'static str, Duration)| {
-                (*name, cpu.as_secs_f64() * 1000.0 / calls)
-            };
+            let of = |used: &Used| (used.process, used.cpu.as_secs_f64() * 1000.0 / calls);
+            let wake_ups: u64 = sum.used.iter().map(|used| used.wake_ups).sum();
             Row {
                 side: *kind,
                 rate,
                 cpu_ms_per_call: cost(sum),
                 ratio_to_peers: peers.map(|peers| cost(sum) / peers),
-                cpu_ms_per_call_of: sum.cpu.iter().map(of).collect(),
+                cpu_ms_per_call_of: sum.used.iter().map(of).collect(),
                 syscalls_per_call: per_call(counts.syscalls),
-                wake_ups_per_call: sum.wake_ups as f64 / calls,
+                wake_ups_per_call: wake_ups as f64 / calls,
                 allocations_per_call: per_call(counts.allocations),
                 memory_per_standing_call_bytes: sum.memory_per_call,
                 relay_memory_per_standing_call_bytes: sum.relay_memory_per_call,
