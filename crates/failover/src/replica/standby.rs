@@ -15,8 +15,8 @@ use crate::{Epoch, NodeId, Slot};
 pub struct Replica {
     kinds: Vec<u16>,
     is_readable: fn(Slot, &Key, &[u8]) -> bool,
-    /// Whether a change of the present batch was read.
-    sampled: bool,
+    /// Changes that were taken in unread since the last one that was read.
+    unread: u32,
     sources: BTreeMap<NodeId, Source>,
     slots: Vec<SlotCopy>,
     len: usize,
@@ -97,8 +97,9 @@ impl Replica {
     /// Returns the replica of a node that holds nothing, and can read values of these kinds.
     ///
     /// `is_readable` says whether a value is indeed a record of that name and slot. It is asked for each
-    /// record of a whole copy, and for one change in each batch: that finds another version's or
-    /// another cluster's form, and costs little where there is much to do.
+    /// record of a whole copy, for the first change of a stream, one in [`SAMPLE`] after it, and for all
+    /// that is here of a slot when its owner asks what that is: so another version's or another
+    /// cluster's form is found, and most changes need not be read.
     pub fn new(
         kinds: impl IntoIterator<Item = u16>,
         is_readable: fn(Slot, &Key, &[u8]) -> bool,
@@ -106,7 +107,7 @@ impl Replica {
         Self {
             kinds: kinds.into_iter().collect(),
             is_readable,
-            sampled: false,
+            unread: SAMPLE,
             sources: BTreeMap::new(),
             slots: vec![SlotCopy::default(); SLOTS],
             len: 0,
@@ -140,7 +141,6 @@ impl Replica {
             return Some(ack);
         }
         source.taken = last;
-        self.sampled = false;
         for item in batch.items {
             ack.taken += 1;
             self.item((from, stream), item, &mut ack);
@@ -196,6 +196,7 @@ impl Replica {
 
     /// What came in an earlier stream of `from` may be out of date from now on.
     fn begin(&mut self, from: NodeId, stream: StreamId) {
+        self.unread = SAMPLE;
         self.sources.insert(from, Source { stream, taken: 0, broken: false });
         for copy in &mut self.slots {
             if copy.from.is_some_and(|(node, _)| node == from) {
@@ -225,15 +226,7 @@ impl Replica {
             }
             Item::Record { slot, key, value } => self.record(source, slot, key, value, ack),
             Item::End { slot, sum } => self.end(source, slot, sum, ack),
-            Item::Check { slot, sum } => {
-                let copy = &mut self.slots[usize::from(slot.0)];
-                if copy.from == Some(source) {
-                    let held = sum_of(&copy.records);
-                    copy.whole &= held == sum;
-                    self.counters.differed += u64::from(held != sum);
-                    ack.held.push((slot, held));
-                }
-            }
+            Item::Check { slot, sum } => self.check(source, slot, sum, ack),
             Item::Leave { slot } => {
                 if self.slots[usize::from(slot.0)].from == Some(source) {
                     self.drop_slot(slot);
@@ -322,11 +315,16 @@ impl Replica {
         full.then_some(Refusal::Full)
     }
 
-    /// Reads the first change of a batch; returns why it is not taken, if so.
+    /// Reads some of the changes; returns why one is not taken, if so.
     fn sample(&mut self, is_change: bool, slot: Slot, key: &Key, value: &Bytes) -> Option<Refusal> {
-        if !is_change || std::mem::replace(&mut self.sampled, true) {
+        if !is_change {
             return None;
         }
+        self.unread += 1;
+        if self.unread < SAMPLE {
+            return None;
+        }
+        self.unread = 0;
         (!(self.is_readable)(slot, key, value)).then_some(Refusal::Unreadable)
     }
 
@@ -338,10 +336,7 @@ impl Replica {
         }
         let Some(fresh) = copy.filling.take() else { return };
         if !fresh.iter().all(|(key, value)| (self.is_readable)(slot, key, value)) {
-            self.counters.refused += 1;
-            let refusal = Refusal::Unreadable;
-            ack.refused.push(Refused { slot, item: ack.taken, refusal });
-            return self.drop_slot(slot);
+            return self.refuse(slot, Refusal::Unreadable, ack);
         }
         let held = sum_of(&fresh);
         ack.held.push((slot, held));
@@ -359,6 +354,28 @@ impl Replica {
         self.outputs.extend(copied);
     }
 
+    /// Says what is here of a slot, once all of it was read.
+    fn check(&mut self, source: (NodeId, StreamId), slot: Slot, sum: Sum, ack: &mut Ack) {
+        let copy = &mut self.slots[usize::from(slot.0)];
+        if copy.from != Some(source) {
+            return;
+        }
+        if !copy.records.iter().all(|(key, value)| (self.is_readable)(slot, key, value)) {
+            return self.refuse(slot, Refusal::Unreadable, ack);
+        }
+        let held = sum_of(&copy.records);
+        copy.whole &= held == sum;
+        self.counters.differed += u64::from(held != sum);
+        ack.held.push((slot, held));
+    }
+
+    /// Takes nothing of `slot` any more.
+    fn refuse(&mut self, slot: Slot, refusal: Refusal, ack: &mut Ack) {
+        self.counters.refused += 1;
+        ack.refused.push(Refused { slot, item: ack.taken, refusal });
+        self.drop_slot(slot);
+    }
+
     /// Forgets what is here of `slot`, but for its epoch.
     fn drop_slot(&mut self, slot: Slot) {
         let copy = &mut self.slots[usize::from(slot.0)];
@@ -369,6 +386,9 @@ impl Replica {
         self.outputs.extend(gone);
     }
 }
+
+/// One in so many changes is read before it is taken.
+pub const SAMPLE: u32 = 64;
 
 fn sum_of(records: &BTreeMap<Key, Bytes>) -> Sum {
     let mut sum = Sum::default();
