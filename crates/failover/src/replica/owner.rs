@@ -323,8 +323,9 @@ impl<T> Replicator<T> {
     }
 
     /// What was said goes to the standbys, in one frame each; barriers with the next
-    /// [`handle_timeout`](Self::handle_timeout), which is due at once: each frame is answered, and an
-    /// owner that takes in many messages before it looks at the time pays for one.
+    /// [`handle_timeout`](Self::handle_timeout), which is due at once, or, when others were sent just
+    /// before, within 3 ms: each frame is answered, and an owner that takes in many messages
+    /// meanwhile pays for one.
     pub fn flush(&mut self, now: Instant) {
         let mut choked = Vec::new();
         for (&id, peer) in &mut self.peers {
@@ -335,6 +336,7 @@ impl<T> Replicator<T> {
                 choked.push(id);
                 continue;
             }
+            peer.pass_by(now);
             while let Some(batch) = peer.batch(now) {
                 self.counters.batches += 1;
                 for item in &batch.items {

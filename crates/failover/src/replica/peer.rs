@@ -21,17 +21,20 @@ pub(super) struct Peer {
     moved_at: Instant,
     /// Said and not sent.
     pending: Vec<Item>,
-    /// Since when nothing but barriers is pending: those of one turn share a frame.
+    /// Since when nothing but barriers is pending: those that come close together share a frame.
     gathers_from: Option<Instant>,
+    /// When barriers were sent last, if that was just now.
+    framed_at: Option<Instant>,
     /// What is said and not acknowledged, in bytes: up to which item, and how much.
     flights: VecDeque<(u64, usize)>,
     in_flight: usize,
     /// Barriers that are not acknowledged, and since when.
     barriers: VecDeque<(u64, Instant)>,
-    /// Changes that can wait for a later one of the same record.
-    later: BTreeMap<(Slot, Key), Option<Bytes>>,
+    /// Changes that can wait for a later one of the same record: those that have waited for one turn,
+    /// and those that came since.
+    later: [BTreeMap<(Slot, Key), Option<Bytes>>; 2],
     later_len: usize,
-    later_at: Option<Instant>,
+    turn_at: Option<Instant>,
     /// Slots whose content is still to be sent.
     pub(super) queued: BTreeSet<Slot>,
     /// The slot whose content was asked for, and whether only to check it.
@@ -88,12 +91,13 @@ impl Peer {
             moved_at: now,
             pending: Vec::new(),
             gathers_from: None,
+            framed_at: None,
             flights: VecDeque::new(),
             in_flight: 0,
             barriers: VecDeque::new(),
-            later: BTreeMap::new(),
+            later: [BTreeMap::new(), BTreeMap::new()],
             later_len: 0,
-            later_at: None,
+            turn_at: None,
             queued: BTreeSet::new(),
             asked: None,
             sums: VecDeque::new(),
@@ -169,26 +173,30 @@ impl Peer {
         value: Option<Bytes>,
     ) -> u64 {
         let key_of_slot = (slot, key);
-        if let Some(older) = self.later.remove(&key_of_slot) {
-            self.later_len -= weight(&key_of_slot.1, older.as_ref());
+        for later in &mut self.later {
+            if let Some(older) = later.remove(&key_of_slot) {
+                self.later_len -= weight(&key_of_slot.1, older.as_ref());
+            }
         }
         let (slot, key) = key_of_slot;
         let gathers_from = if self.pending.is_empty() { Some(now) } else { self.gathers_from };
         let number = self.say(Item::Record { slot, key, value });
-        self.gathers_from = gathers_from;
+        self.gathers_from = gathers_from.filter(|_| self.pending.len() < GATHERED_MAX);
         self.barriers.push_back((number, now));
         number
     }
 
     /// Says a change soon, or the next one of the same record in its place.
     pub(super) fn say_later(&mut self, now: Instant, slot: Slot, key: Key, value: Option<Bytes>) {
-        self.later_len += weight(&key, value.as_ref());
+        let len = weight(&key, value.as_ref());
+        self.later_len += len;
         let key = (slot, key);
-        if let Some(older) = self.later.get(&key) {
+        let waits = usize::from(!self.later[0].contains_key(&key));
+        if let Some(older) = self.later[waits].get(&key) {
             self.later_len -= weight(&key.1, older.as_ref());
         }
-        self.later.insert(key, value);
-        self.later_at.get_or_insert(now + LATER);
+        self.later[waits].insert(key, value);
+        self.turn_at.get_or_insert(now + TURN);
         if BATCH_MAX <= self.later_len {
             self.say_now();
         }
@@ -196,9 +204,22 @@ impl Peer {
 
     /// Says everything that was to be said later.
     pub(super) fn say_now(&mut self) {
-        self.later_at = None;
-        self.later_len = 0;
-        for ((slot, key), value) in std::mem::take(&mut self.later) {
+        self.turn_at = None;
+        for turn in 0..self.later.len() {
+            self.say_turn(turn);
+        }
+    }
+
+    /// Says what has waited for a turn; what came since has waited for one from now on.
+    fn turn(&mut self, now: Instant) {
+        self.say_turn(0);
+        self.later.swap(0, 1);
+        self.turn_at = (!self.later[0].is_empty()).then(|| now + TURN);
+    }
+
+    fn say_turn(&mut self, turn: usize) {
+        for ((slot, key), value) in std::mem::take(&mut self.later[turn]) {
+            self.later_len -= weight(&key, value.as_ref());
             self.say(Item::Record { slot, key, value });
         }
     }
@@ -209,11 +230,24 @@ impl Peer {
         self.failed.remove(&slot);
         self.asked.take_if(|asked| asked.0 == slot);
         self.sums.retain(|expected| expected.slot != slot);
-        self.later.retain(|(of, key), value| {
-            let keep = *of != slot;
-            self.later_len -= if keep { 0 } else { weight(key, value.as_ref()) };
-            keep
-        });
+        for later in &mut self.later {
+            later.retain(|(of, key), value| {
+                let keep = *of != slot;
+                self.later_len -= if keep { 0 } else { weight(key, value.as_ref()) };
+                keep
+            });
+        }
+    }
+
+    /// A turn in which something else happened as well may take along what gathers.
+    pub(super) fn pass_by(&mut self, now: Instant) {
+        self.framed_at.take_if(|at| *at + GATHER_MIN <= now);
+    }
+
+    /// Returns when the barriers that gather are to be sent.
+    fn gathered_at(&self) -> Option<Instant> {
+        let from = self.gathers_from?;
+        Some(self.framed_at.map_or(from, |at| from.max(at + GATHER_MAX)))
     }
 
     /// Returns the next batch of what was said; `None` when all is sent, or still gathers.
@@ -234,6 +268,9 @@ impl Peer {
         let items = std::mem::replace(&mut self.pending, rest);
         if self.is_idle() {
             self.moved_at = now;
+        }
+        if !self.barriers.is_empty() {
+            self.framed_at = Some(now);
         }
         let first = self.sent + 1;
         self.sent += items.len() as u64;
@@ -300,9 +337,14 @@ impl Peer {
     /// Does what is due of the stream's own; returns whether the standby has become late or keeps up
     /// again.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Pace> {
-        self.gathers_from.take_if(|from| *from <= now);
-        if self.later_at.is_some_and(|at| at <= now) {
-            self.say_now();
+        let leaves = self.gathered_at().is_some_and(|at| at <= now);
+        if leaves {
+            self.gathers_from = None;
+        }
+        // A frame that leaves anyway takes along what would soon need one of its own.
+        let turns_at = if leaves { now + TURN / 4 } else { now };
+        if self.turn_at.is_some_and(|at| at <= turns_at) {
+            self.turn(now);
         }
         match self.late_until {
             None if self.has_waited(now) => {
@@ -327,7 +369,7 @@ impl Peer {
             None => self.barriers.front().map(|&(_, at)| at + BARRIER_MAX),
         };
         let check = (self.phase == Phase::Streaming).then_some(self.check_at);
-        let ends = [barrier, self.gathers_from, self.later_at, self.retry_at, check];
+        let ends = [barrier, self.gathered_at(), self.turn_at, self.retry_at, check];
         ends.into_iter().chain([self.silent_at()]).flatten().min()
     }
 }
@@ -339,8 +381,16 @@ pub(super) enum Pace {
     Caught,
 }
 
-/// How long a change that nothing waits for may wait for the next one.
-const LATER: Duration = Duration::from_millis(50);
+/// A change that nothing waits for waits for the next one of its record: for one such turn at least
+/// and for two at most.
+const TURN: Duration = Duration::from_millis(25);
+/// Barriers that come within this time after others were sent gather until its end: each frame wakes the
+/// standby, and its answer the owner.
+pub(super) const GATHER_MAX: Duration = Duration::from_millis(3);
+/// So many do not wait for more.
+const GATHERED_MAX: usize = 32;
+/// They gather only for so long if the owner is awake then for something else.
+pub(super) const GATHER_MIN: Duration = Duration::from_millis(2);
 /// How long nothing waits for a standby after it was late.
 const LATE_FOR: Duration = Duration::from_secs(1);
 /// A stream is given up when nothing of it was acknowledged for this long.

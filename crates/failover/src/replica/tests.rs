@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::peer::{GATHER_MAX, GATHER_MIN};
 use super::*;
 use crate::NodeId;
 
@@ -43,6 +44,44 @@ fn barriers_of_one_turn_share_a_frame_and_its_answer() {
 
     assert_eq!(run.owner.counters().batches, frames + 1);
     assert_eq!(run.passed(), ["180", "200", "bye"]);
+}
+
+#[test]
+fn barriers_that_come_close_together_gather_until_there_is_a_turn_for_them() {
+    let mut run = Run::synced();
+    let frames = run.owner.counters().batches;
+    let start = run.now;
+
+    // The first one leaves at once.
+    run.put(1, "ringing", Barrier::Yes);
+    run.exchange();
+    assert_eq!(run.owner.counters().batches, frames + 1);
+    // The next ones wait for the turn that something else causes.
+    run.advance(1);
+    run.put(2, "ringing", Barrier::Yes);
+    run.owner.send(SLOT, "180");
+    run.exchange();
+    assert_eq!(run.owner.counters().batches, frames + 1);
+    run.now += GATHER_MIN - Duration::from_millis(1);
+    run.put(3, "ringing", Barrier::Yes);
+    run.exchange();
+    assert_eq!(run.owner.counters().batches, frames + 2);
+    assert_eq!(run.passed(), ["180"]);
+    // If there is none, they wait until their time is over.
+    run.put(2, "talking", Barrier::Yes);
+    run.owner.send(SLOT, "200");
+    run.drain();
+    assert_eq!(run.owner.poll_timeout(), Some(start + GATHER_MIN + GATHER_MAX));
+    run.advance(3);
+    run.exchange();
+    assert_eq!(run.owner.counters().batches, frames + 3);
+    assert_eq!(run.passed(), ["200"]);
+    // So many that a frame is full wait for nothing.
+    for call in 0..1000 {
+        run.put(call, "talking", Barrier::Yes);
+    }
+    run.drain();
+    assert!(frames + 3 < run.owner.counters().batches);
 }
 
 #[test]
@@ -209,6 +248,7 @@ fn a_batch_that_comes_again_changes_nothing() {
     run.drain();
     let ringing = run.batches[0].clone();
     run.exchange();
+    run.advance(3);
     run.put(1, "talking", Barrier::Yes);
     run.exchange();
 
@@ -229,6 +269,7 @@ fn a_stream_with_a_gap_is_begun_anew() {
     run.put(1, "ringing", Barrier::Yes);
     run.drain();
     run.batches.clear();
+    run.advance(3);
     run.put(1, "talking", Barrier::Yes);
     run.owner.send(SLOT, "200");
     run.exchange();
@@ -440,6 +481,26 @@ fn a_record_that_the_standby_cannot_read_unprotects_its_slot_until_it_is_gone() 
     run.advance_exchanging(70);
     assert_eq!(run.seen().last(), Some(&Seen::Synced(vec![SLOT])));
     assert!(run.owner.is_protected(SLOT));
+}
+
+#[test]
+fn changes_that_cannot_be_read_are_found_among_many_or_when_their_slot_is_checked() {
+    let unreadable = Seen::Refused(SLOT, Refusal::Unreadable);
+    for (changes, seconds) in [(1, 256), (u64::from(SAMPLE), 0)] {
+        let mut run = Run::synced();
+        run.put(1, "ringing", Barrier::Yes);
+        run.exchange();
+        run.advance(3);
+        for call in 0..changes {
+            run.put(2 + call, "strange", Barrier::Yes);
+        }
+        run.exchange();
+        let found_at_once = 1 < changes;
+        assert_eq!(run.seen().contains(&unreadable), found_at_once);
+        run.advance_exchanging(seconds);
+        assert_eq!(run.seen().contains(&unreadable), !found_at_once);
+        assert!(!run.owner.is_protected(SLOT));
+    }
 }
 
 #[test]
