@@ -4,6 +4,8 @@
 //! endian, variable-length integers. It has no defaults for missing fields, so
 //! a changed struct is a new frame kind and never an edited one.
 
+use std::cell::RefCell;
+
 use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
 use bincode::enc::write::Writer;
 use bincode::error::{DecodeError as Inner, EncodeError};
@@ -53,21 +55,38 @@ pub fn encode<T: Serialize>(value: &T) -> Bytes {
 /// # Panics
 /// As [`encode`] does.
 pub fn encode_after<T: Serialize>(prefix: &[u8], value: &T) -> Bytes {
-    let mut bytes = Vec::with_capacity(USUAL_LEN);
-    bytes.extend_from_slice(prefix);
-    bincode::serde::encode_into_writer(value, Appending(&mut bytes), CONFIG)
-        .expect("a frame's type can be encoded");
-    Bytes::from(bytes)
+    SCRATCH.with_borrow_mut(|bytes| {
+        // What a panic left.
+        bytes.clear();
+        bytes.extend_from_slice(prefix);
+        bincode::serde::encode_into_writer(value, Appending(bytes), CONFIG)
+            .expect("a frame's type can be encoded");
+        let encoded = Bytes::copy_from_slice(bytes);
+        bytes.clear();
+        bytes.shrink_to(KEPT_LEN);
+        encoded
+    })
 }
 
-/// Few frames of one message or record are longer.
-const USUAL_LEN: usize = 2 << 10;
+thread_local! {
+    /// What is encoded is copied out of here: then its memory fits it, which the allocator has at hand,
+    /// and was not moved while it grew.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// So much of it is kept for the next time.
+const KEPT_LEN: usize = 64 << 10;
 
 struct Appending<'a>(&'a mut Vec<u8>);
 
 impl Writer for Appending<'_> {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
-        self.0.extend_from_slice(bytes);
+        match bytes {
+            // Most of what is written: small numbers, lengths and tags.
+            [byte] => self.0.push(*byte),
+            bytes => self.0.extend_from_slice(bytes),
+        }
         Ok(())
     }
 }
