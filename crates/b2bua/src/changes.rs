@@ -50,19 +50,36 @@ pub(crate) fn fingerprint(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Takes in eight bytes at a time.
+/// Takes in up to 32 bytes at a time.
 struct Folded(u64);
 
 impl Folded {
     /// The golden ratio, made odd: each step can be undone, so that nothing is lost.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// Four more of no shape, odd too.
+    const FACTORS: [u64; 4] = [
+        0xff51_afd7_ed55_8ccd,
+        0xc4ce_b9fe_1a85_ec53,
+        0xbf58_476d_1ce4_e5b9,
+        0x94d0_49bb_1331_11eb,
+    ];
 }
 
 impl Hasher for Folded {
     fn write(&mut self, bytes: &[u8]) {
-        let mut words = bytes.chunks_exact(8);
-        for word in &mut words {
-            self.write_u64(u64::from_le_bytes(word.try_into().expect("a chunk of eight")));
+        let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("a chunk of eight"));
+        let mut fours = bytes.chunks_exact(32);
+        for four in &mut fours {
+            // Odd factors, so that each word counts; and none has to wait for another.
+            let products = four.chunks_exact(8).zip(Self::FACTORS);
+            let sum = products.fold(0, |sum: u64, (one, factor)| {
+                sum.wrapping_add(word(one).wrapping_mul(factor))
+            });
+            self.write_u64(sum);
+        }
+        let mut words = fours.remainder().chunks_exact(8);
+        for one in &mut words {
+            self.write_u64(word(one));
         }
         let mut last = [0; 8];
         last[..words.remainder().len()].copy_from_slice(words.remainder());
