@@ -7,6 +7,7 @@ use failover::{CallId, Flow, Slot};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name, Uri};
 
+use crate::call::Proposal;
 use crate::core::Way;
 use crate::routing;
 
@@ -129,9 +130,8 @@ pub(crate) struct Waiting {
     pub(crate) key: ServerKey,
     pub(crate) way: Way,
     pub(crate) invite: Message,
-    /// The To tag of all answers.
-    pub(crate) tag: String,
     pub(crate) call: CallId,
+    pub(crate) proposal: Proposal,
 }
 
 impl Waiting {

@@ -9,7 +9,7 @@ use failover::{Admission, Aor, Binding, Boot, CallId, CallRecord, Charge, Clock,
 use sip_core::transactions::{self, ClientKey, ServerKey};
 use sip_core::{Message, Method, Name, Scheme, Uri, Verdict, Writer};
 
-use crate::call::{Call, answer_options};
+use crate::call::{Call, Proposal, answer_options};
 use crate::config::Config;
 use crate::core::{ClientUse, Core, Counters, Gate, Way};
 use crate::frame::SipIn;
@@ -17,7 +17,6 @@ use crate::graves::Graves;
 use crate::io::{Input, MediaCommand, MediaEvent, Output};
 use crate::message;
 use crate::registrar::Registrar;
-use crate::routing;
 
 mod admitting;
 mod storage;
@@ -386,23 +385,24 @@ impl B2b {
         else {
             return self.core.answer(key, invite, 416);
         };
-        if self.core.config.admits {
-            return self.ask(key, way, invite, &uri);
-        }
-        let targets = routing::targets(&self.core, &self.registrar, &uri, way.0);
-        let registered = self.registrar.knows(&self.core, invite, &way.0);
+        let proposal = match Proposal::new(&self.core, &self.registrar, way.0, invite, &uri) {
+            Ok(proposal) => proposal,
+            Err(status) => return self.core.answer(key, invite, status),
+        };
         let id = CallId(self.core.names.random());
+        if self.core.config.admits {
+            return self.ask(id, key, way, (invite, &uri), proposal);
+        }
         let admission = Admission::default();
-        match Call::invited(&mut self.core, (id, admission), key, way, invite, registered, targets)
-        {
+        match Call::invited(&mut self.core, (id, admission), key, way, invite, proposal) {
             Ok(call) => self.insert_call(call),
             Err(status) => self.core.answer(key, invite, status),
         }
     }
 
-    fn insert_call(&mut self, call: Call) {
+    fn insert_call(&mut self, call: Box<Call>) {
         let id = call.id();
-        self.calls.insert(id, Box::new(call));
+        self.calls.insert(id, call);
         self.with_call(id, |_, _| {});
     }
 

@@ -30,10 +30,10 @@ mod ports;
 mod reach;
 mod request;
 pub(crate) use request::answer_options;
+pub(crate) use setup::Proposal;
 mod restore;
 mod session;
 mod setup;
-pub(crate) use setup::acceptable;
 
 /// A call: its record, and what follows from it in this process.
 pub(crate) struct Call {

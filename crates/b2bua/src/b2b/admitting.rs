@@ -1,6 +1,7 @@
 //! New calls that wait for somebody's decision whether they may be.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use sip_core::{Message, Name, Uri, Writer};
 
 use super::B2b;
 use crate::admission::{self, Elsewhere, Goes, Refused, Waiting};
-use crate::call::{Call, Otherwise, acceptable};
+use crate::call::{Call, Otherwise, Proposal};
 use crate::core::Way;
 use crate::io::Output;
 use crate::{message, routing};
@@ -58,76 +59,76 @@ impl Queue {
 
 impl B2b {
     /// Asks whether a call may be.
-    pub(super) fn ask(&mut self, key: ServerKey, way: Way, invite: &Message, uri: &Uri<'_>) {
-        if let Err(status) = acceptable(&self.core, &way.0, invite) {
-            return self.core.answer(key, invite, status);
-        }
-        let targets = routing::targets(&self.core, &self.registrar, uri, way.0);
-        let goes = match targets.first() {
+    pub(super) fn ask(
+        &mut self,
+        call: CallId,
+        key: ServerKey,
+        way: Way,
+        (invite, uri): (&Message, &Uri<'_>),
+        proposal: Proposal,
+    ) {
+        let goes = match proposal.targets.first() {
             None => Goes::Nowhere,
             Some(target) if target.registered => Goes::Phone,
             Some(_) => Goes::Trunk,
         };
-        let registered = self.registrar.knows(&self.core, invite, &way.0);
-        let ask = admission::ask(invite, way, uri, registered, goes);
-        let call = CallId(self.core.names.random());
-        let tag = self.core.names.tag(way.1);
-        let waiting = Waiting { key, way, invite: invite.clone(), tag, call };
+        let ask = admission::ask(invite, way, uri, proposal.registered, goes);
+        let waiting = Waiting { key, way, invite: invite.clone(), call, proposal };
         self.admissions.insert(self.core.now + self.core.config.admission, waiting);
         self.core.outputs.push_back(Output::Admit { call, ask: Box::new(ask) });
     }
 
     /// Takes in that a call may be.
     pub(super) fn admitted(&mut self, call: CallId, charge: Charge, elsewhere: Option<Elsewhere>) {
-        let Some(waiting) = self.admissions.take(call) else {
+        let Some(mut waiting) = self.admissions.take(call) else {
             if !self.calls.contains_key(&call) {
                 self.core.outputs.push_back(Output::Released { call });
             }
             return;
         };
         let admission = Admission { charge: Some(charge), shared: Bytes::new() };
-        let uri = waiting.uri();
-        let from = waiting.way.0;
-        let targets = routing::targets(&self.core, &self.registrar, &uri, from);
+        // A phone may be gone meanwhile; a trunk is written down.
+        if waiting.proposal.targets.iter().any(|target| target.registered) {
+            let uri = waiting.uri();
+            waiting.proposal.targets =
+                routing::targets(&self.core, &self.registrar, &uri, waiting.way.0);
+        }
         let otherwise = elsewhere.map(|elsewhere| Otherwise {
-            targets: routing::trunks(&self.core, &uri, &elsewhere.targets, from),
+            targets: self.trunks(&waiting, &elsewhere.targets),
             shared: elsewhere.shared.value(),
         });
-        self.begin_waiting(&waiting, admission, targets, otherwise);
+        self.begin_waiting(waiting, admission, otherwise);
     }
 
     /// Takes in that a call may not be, or not here.
     pub(super) fn not_admitted(&mut self, call: CallId, refused: &Refused) {
-        let Some(waiting) = self.admissions.take(call) else { return };
+        let Some(mut waiting) = self.admissions.take(call) else { return };
         let Some(Elsewhere { targets, shared }) = &refused.elsewhere else {
-            return self.refuse(&waiting, refused.status, &refused.reason);
+            let tag = self.core.names.tag(waiting.way.1);
+            let (status, reason) = (refused.status, &refused.reason);
+            return self.refuse(waiting.key, &waiting.invite, &tag, status, reason);
         };
-        let targets = routing::trunks(&self.core, &waiting.uri(), targets, waiting.way.0);
+        waiting.proposal.targets = self.trunks(&waiting, targets);
         let admission = Admission { charge: None, shared: shared.value() };
-        self.begin_waiting(&waiting, admission, targets, None);
+        self.begin_waiting(waiting, admission, None);
+    }
+
+    fn trunks(&self, waiting: &Waiting, targets: &[SocketAddr]) -> Vec<Target> {
+        routing::trunks(&self.core, &waiting.uri(), targets, waiting.way.0)
     }
 
     /// Begins a call that waited. What refuses it now lets it count no more.
     fn begin_waiting(
         &mut self,
-        waiting: &Waiting,
+        waiting: Waiting,
         admission: Admission,
-        targets: Vec<Target>,
         otherwise: Option<Otherwise>,
     ) {
-        let (call, way, invite) = (waiting.call, waiting.way, &waiting.invite);
+        let Waiting { key, way, invite, call, proposal } = waiting;
         self.core.slot = way.1;
-        let registered = self.registrar.knows(&self.core, invite, &way.0);
         let is_charged = admission.charge.is_some();
-        let begun = Call::invited(
-            &mut self.core,
-            (call, admission),
-            waiting.key,
-            way,
-            invite,
-            registered,
-            targets,
-        );
+        let core = &mut self.core;
+        let begun = Call::invited(core, (call, admission), key, way, &invite, proposal);
         match begun {
             Ok(mut begun) => {
                 begun.otherwise = otherwise;
@@ -137,7 +138,8 @@ impl B2b {
                 if is_charged {
                     self.core.outputs.push_back(Output::Released { call });
                 }
-                self.refuse(waiting, status, &Bytes::new());
+                let tag = self.core.names.tag(way.1);
+                self.refuse(key, &invite, &tag, status, &Bytes::new());
             }
         }
     }
@@ -151,11 +153,12 @@ impl B2b {
     ) -> bool {
         let Some(call) = self.admissions.keys.get(&invite).copied() else { return false };
         let Some(waiting) = self.admissions.take(call) else { return false };
-        let tag = Some(waiting.tag.as_bytes());
-        let answer = Writer::answer(cancel, 200, message::reason(200), tag);
+        // RFC 3261 §9.2 wants the same tag in both answers.
+        let tag = self.core.names.tag(waiting.way.1);
+        let answer = Writer::answer(cancel, 200, message::reason(200), Some(tag.as_bytes()));
         self.core.respond(key, &answer.finish());
         self.core.outputs.push_back(Output::Released { call });
-        self.refuse(&waiting, 487, &Bytes::new());
+        self.refuse(waiting.key, &waiting.invite, &tag, 487, &Bytes::new());
         true
     }
 
@@ -167,7 +170,8 @@ impl B2b {
             self.core.outputs.push_back(Output::Released { call: waiting.call });
             let reason =
                 Bytes::from_static(b"SIP;cause=480;text=\"nobody decided about the call\"");
-            self.refuse(&waiting, 480, &reason);
+            let tag = self.core.names.tag(waiting.way.1);
+            self.refuse(waiting.key, &waiting.invite, &tag, 480, &reason);
         }
     }
 
@@ -181,9 +185,9 @@ impl B2b {
         }
     }
 
-    fn refuse(&mut self, waiting: &Waiting, status: u16, reason: &Bytes) {
+    fn refuse(&mut self, key: ServerKey, invite: &Message, tag: &str, status: u16, reason: &Bytes) {
         self.core.counters.not_admitted += 1;
-        let (invite, tag) = (&waiting.invite, Some(waiting.tag.as_bytes()));
+        let tag = Some(tag.as_bytes());
         let mut answer = Writer::answer(invite, status, message::reason(status), tag);
         if !reason.is_empty() {
             answer = answer.header(Name::REASON, reason);
@@ -191,6 +195,6 @@ impl B2b {
         if status == 503 {
             answer = answer.number(Name::RETRY_AFTER, self.core.random_seconds());
         }
-        self.core.respond(waiting.key, &answer.finish());
+        self.core.respond(key, &answer.finish());
     }
 }

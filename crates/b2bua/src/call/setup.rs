@@ -11,12 +11,13 @@ use failover::record::{
 use failover::{Admission, CallId, Cause, Flow, Slot};
 use sip_core::dialog::Dialog;
 use sip_core::transactions::ServerKey;
-use sip_core::{Message, Name};
+use sip_core::{Message, Name, Uri};
 
 use super::{Call, reach};
 use crate::core::{Core, Way};
 use crate::io::Event;
-use crate::{message, sdp};
+use crate::registrar::Registrar;
+use crate::{message, routing, sdp};
 
 impl Call {
     /// Takes in a caller's INVITE. Fails with the status that refuses it.
@@ -26,10 +27,9 @@ impl Call {
         key: ServerKey,
         (flow, slot): Way,
         invite: &Message,
-        registered: bool,
-        mut targets: Vec<Target>,
-    ) -> Result<Self, u16> {
-        let (body, contact) = acceptable(core, &flow, invite)?;
+        proposal: Proposal,
+    ) -> Result<Box<Self>, u16> {
+        let Proposal { sdp, contact, registered, mut targets } = proposal;
         let tag = core.names.tag(slot);
         let dialog = Dialog::uas(invite, tag.as_bytes()).map_err(|_| 400_u16)?;
         let target = match targets.is_empty() {
@@ -38,12 +38,12 @@ impl Call {
         };
         let callee = callee(core, call, slot, &dialog, target, contact);
         let mut caller = new_leg(core, dialog, flow, contact, registered, false);
-        caller.offer_in = Bytes::copy_from_slice(body);
+        caller.offer_in = sdp;
         caller.flow = reach::flow(&caller, flow, reach::is_honest(&caller, invite, &flow));
         caller.incoming.push(server_invite(core, flow, invite));
         let cseq = caller.incoming[0].cseq;
         let hops = invite.max_forwards().unwrap_or(71).clamp(1, 71) - 1;
-        let mut new = Self::with_record(CallRecord {
+        let mut new = Box::new(Self::with_record(CallRecord {
             call,
             slot,
             epoch: core.epoch(slot),
@@ -60,7 +60,7 @@ impl Call {
             moves: 0,
             admission,
             detail: None,
-        });
+        }));
         new.add_server_key(core, 0, cseq, key);
         for leg in 0..2 {
             core.set_tag(&new.record.legs[leg].dialog.local_tag, new.leg_id(leg));
@@ -265,20 +265,42 @@ impl Call {
     }
 }
 
-/// Returns the SDP of a caller's INVITE, perhaps none, and our address towards it.
-///
-/// # Errors
-/// The status that refuses the INVITE, whoever is called.
-pub(crate) fn acceptable<'a>(
-    core: &Core,
-    flow: &Flow,
-    invite: &'a Message,
-) -> Result<(&'a [u8], SocketAddr), u16> {
-    let body = message::sdp_of(invite).ok_or(415_u16)?;
-    if !body.is_empty() && sdp::audio(body).is_none() {
-        return Err(488);
+/// What an INVITE asks for that is refused to nobody.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    /// Its SDP, perhaps none.
+    pub(crate) sdp: Bytes,
+    /// Our address towards the caller.
+    pub(crate) contact: SocketAddr,
+    /// A registered phone of ours calls.
+    pub(crate) registered: bool,
+    /// Where it may go.
+    pub(crate) targets: Vec<Target>,
+}
+
+impl Proposal {
+    /// Reads an INVITE that came over `flow`.
+    ///
+    /// # Errors
+    /// The status that refuses it, whoever is called.
+    pub(crate) fn new(
+        core: &Core,
+        registrar: &Registrar,
+        flow: Flow,
+        invite: &Message,
+        uri: &Uri<'_>,
+    ) -> Result<Self, u16> {
+        let body = message::sdp_of(invite).ok_or(415_u16)?;
+        if !body.is_empty() && sdp::audio(body).is_none() {
+            return Err(488);
+        }
+        Ok(Self {
+            sdp: Bytes::copy_from_slice(body),
+            contact: core.advertised(&flow).ok_or(500_u16)?,
+            registered: registrar.knows(core, invite, &flow),
+            targets: routing::targets(core, registrar, uri, flow),
+        })
     }
-    Ok((body, core.advertised(flow).ok_or(500_u16)?))
 }
 
 /// Returns what a caller is told when the callee's side refused with `status`.
