@@ -24,7 +24,7 @@ pub struct Notes(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Disk { orders: Sender<Order>, done: Receiver<Done> },
+    Disk { orders: Sender<Order>, done: Receiver<Done>, waiting: usize },
     Memory { pad: MemoryNotes, done: Vec<Done> },
 }
 
@@ -71,7 +71,7 @@ impl Notes {
         std::thread::Builder::new()
             .name("notes".into())
             .spawn(move || write_all(&folder, &ordered, &told, &waker))?;
-        Ok((Self(Kind::Disk { orders, done }), found))
+        Ok((Self(Kind::Disk { orders, done, waiting: 0 }), found))
     }
 
     /// Returns the values of a simulated process: what is written is there at once.
@@ -90,7 +90,10 @@ impl Notes {
     pub fn write(&mut self, name: &'static str, serial: u64, bytes: Bytes) {
         match &mut self.0 {
             // The thread lives as long as this does.
-            Kind::Disk { orders, .. } => drop(orders.send(Order { name, serial, bytes })),
+            Kind::Disk { orders, waiting, .. } => {
+                *waiting += 1;
+                drop(orders.send(Order { name, serial, bytes }));
+            }
             Kind::Memory { pad, done } => {
                 pad.0.lock().insert(name, bytes);
                 done.push((name, serial));
@@ -101,7 +104,12 @@ impl Notes {
     /// Returns the next value that is on disk, in the order of the orders.
     pub fn poll(&mut self) -> Option<Done> {
         match &mut self.0 {
-            Kind::Disk { done, .. } => done.try_recv().ok(),
+            Kind::Disk { waiting: 0, .. } => None,
+            Kind::Disk { done, waiting, .. } => {
+                let written = done.try_recv().ok()?;
+                *waiting -= 1;
+                Some(written)
+            }
             Kind::Memory { done, .. } => (!done.is_empty()).then(|| done.remove(0)),
         }
     }

@@ -13,6 +13,8 @@ pub struct Reader {
     waker: Option<Waker>,
     told: Sender<Input>,
     done: Receiver<Input>,
+    /// How many are being read.
+    reading: usize,
 }
 
 impl Reader {
@@ -20,12 +22,13 @@ impl Reader {
     /// as in a simulation, it reads at once.
     pub fn new(waker: Option<Waker>) -> Self {
         let (told, done) = channel();
-        Self { waker, told, done }
+        Self { waker, told, done, reading: 0 }
     }
 
     /// Begins to read.
-    pub fn read(&self, serial: u64, bytes: Bytes) {
+    pub fn read(&mut self, serial: u64, bytes: Bytes) {
         let (told, waker) = (self.told.clone(), self.waker.clone());
+        self.reading += 1;
         let in_thread = waker.is_some();
         let work = move || {
             // Nobody waits any more when the node is gone.
@@ -40,7 +43,12 @@ impl Reader {
     }
 
     /// Returns what was read since the last time, as inputs.
-    pub fn poll(&self) -> Option<Input> {
-        self.done.try_recv().ok()
+    pub fn poll(&mut self) -> Option<Input> {
+        if self.reading == 0 {
+            return None;
+        }
+        let read = self.done.try_recv().ok()?;
+        self.reading -= 1;
+        Some(read)
     }
 }

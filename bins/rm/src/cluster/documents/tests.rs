@@ -307,7 +307,7 @@ impl Run {
                 }
             }
             Output::Read { serial, bytes } => {
-                let reader = Reader::new(None);
+                let mut reader = Reader::new(None);
                 reader.read(serial, bytes);
                 self.nodes[from].handle_input(self.now, reader.poll().unwrap());
             }
