@@ -63,6 +63,8 @@ pub struct Cluster {
     /// now would be missing there.
     counting: bool,
     outputs: VecDeque<Output>,
+    /// When something is due: asked far more often than it changes.
+    due_at: Option<Instant>,
 }
 
 /// Who this node is, and with whom it talks.
@@ -265,6 +267,7 @@ impl Cluster {
             alarms: BTreeSet::new(),
             counting: false,
             outputs: VecDeque::new(),
+            due_at: None,
             config,
             plan,
         };
@@ -330,16 +333,7 @@ impl Cluster {
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [
-            self.elector.poll_timeout(),
-            self.coordinator.poll_timeout(),
-            self.pair.poll_timeout(),
-            self.usage.poll_timeout(),
-            self.pieces.poll_timeout(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        self.due_at
     }
 
     fn admit(&mut self, now: Instant, call: Call, exempt: bool) {

@@ -28,9 +28,19 @@ impl Cluster {
             } else if let Some((to, frame)) = self.pieces.poll_send() {
                 self.outputs.push_back(Output::Send { to, frame });
             } else {
-                return;
+                break;
             }
         }
+        self.due_at = [
+            self.elector.poll_timeout(),
+            self.coordinator.poll_timeout(),
+            self.pair.poll_timeout(),
+            self.usage.poll_timeout(),
+            self.pieces.poll_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
     }
 
     pub(super) fn receive(&mut self, now: Instant, from: NodeId, frame: ClusterFrame) {
