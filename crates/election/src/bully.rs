@@ -444,6 +444,11 @@ impl Bully {
         others.filter_map(|node| self.links.get(*node))
     }
 
+    /// Returns the segments that get shares of what others in the island coordinate.
+    pub(crate) fn shares_of_others(&self) -> impl Iterator<Item = &BTreeSet<Segment>> {
+        self.island().filter_map(|state| state.shares.as_ref())
+    }
+
     fn tell_island(&mut self, message: &Message) {
         let others = self.links.component().iter().filter(|node| **node != self.id);
         self.tell.extend(others.map(|node| (*node, message.clone())));

@@ -63,6 +63,11 @@ impl Sites {
         self.active = self.cold.keys().copied().filter(|cold| active.contains(cold)).collect();
     }
 
+    /// Takes over what another coordinator, which has come into the island, had decided for its own.
+    pub(crate) fn keep(&mut self, active: &BTreeSet<Segment>) {
+        self.active.extend(self.cold.keys().copied().filter(|cold| active.contains(cold)));
+    }
+
     /// Decides anew for the segments of a mandate; returns those of them that get a share.
     pub(crate) fn decide(
         &mut self,
@@ -79,7 +84,8 @@ impl Sites {
                 needed |= if members.contains(hot) { serving == Some(&false) } else { witnessed };
                 calm &= serving == Some(&true);
             }
-            if needed {
+            // One that is away was not missed: what its own island gave it, it says at its return.
+            if needed && members.contains(segment) {
                 self.active.insert(*segment);
             }
             if !calm || !self.active.contains(segment) {

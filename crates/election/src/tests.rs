@@ -1,5 +1,6 @@
 //! Whole clusters in one thread, under a seed.
 
+mod cold;
 mod faults;
 mod invariants;
 mod left_out;

@@ -89,7 +89,10 @@ impl Bully {
             }
             (Timer::Away, _) => self.away = Wait::Over,
             (Timer::Turn, _) => self.turn.end_wait(),
-            (Timer::Budget, _) => self.budget = Budget::default(),
+            (Timer::Budget, _) => {
+                self.budget = Budget::default();
+                return self.reevaluate(now);
+            }
             (Timer::Boot | Timer::Answers | Timer::Patience | Timer::Stability, _) => {}
         }
         self.evaluate(now);

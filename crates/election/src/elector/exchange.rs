@@ -179,6 +179,9 @@ impl Elector {
         if self.divided != Some(epoch) {
             self.divided = Some(epoch);
             self.sites.begin();
+            for shares in self.bully.shares_of_others() {
+                self.sites.keep(shares);
+            }
         }
         if self.coordinates() {
             self.shares = self.sites.decide(now, &segments);

@@ -97,6 +97,30 @@ fn a_new_coordinator_goes_on_from_what_the_last_one_decided() {
 }
 
 #[test]
+fn a_cold_segment_that_was_away_with_the_hot_one_comes_back_without_a_share() {
+    let mut run = Run::new([(9, Cold::default())]);
+
+    assert_eq!(run.decide(&[1]), [1], "2 and 9 are away");
+    run.sites.begin();
+    assert_eq!(run.decide(&[1, 2, 9]), [1, 2], "9 never had a share");
+}
+
+#[test]
+fn a_cold_segment_that_comes_back_with_a_share_keeps_it_until_the_hot_ones_have_served() {
+    let mut run = Run::new([(9, Cold::default())]);
+    run.decide(&[1]);
+
+    run.sites.begin();
+    run.sites.keep(&[Segment(2), Segment(9)].into());
+
+    assert_eq!(run.decide(&[1, 2, 9]), [1, 2, 9]);
+    run.serve(&[1, 2]);
+    run.decide(&[1, 2, 9]);
+    run.now += STABILITY;
+    assert_eq!(run.decide(&[1, 2, 9]), [1, 2]);
+}
+
+#[test]
 fn a_cold_segment_that_covers_nothing_known_stays_as_it_is() {
     let covers = Some([Segment(77)].into());
     let mut run = Run::new([(9, Cold { covers, witness: false })]);

@@ -1,5 +1,7 @@
 //! The faults of the random world.
 
+use std::collections::BTreeSet;
+
 use super::random::Random;
 use super::world::{Ms, World};
 use crate::{NodeId, Segment};
@@ -12,6 +14,9 @@ pub(super) enum Fault {
     Crash,
     Restart,
     RestartWithoutFile,
+    RestartWithOldFile,
+    Duplicate,
+    DiskHangs,
     Pause,
     PauseLead,
     OneWayCut,
@@ -19,17 +24,23 @@ pub(super) enum Fault {
     Partition,
     Heal,
     Flap,
+    FlapLink,
+    /// A segment takes no new calls, or takes them again.
+    Drain,
     /// Two to four of them within six seconds.
     Several,
 }
 
 /// All but the cold start and several at once; healing often, or all would end in pieces.
-pub(super) const FAULTS: [Fault; 14] = [
+pub(super) const FAULTS: [Fault; 20] = [
     Fault::CrashLead,
     Fault::Crash,
     Fault::Restart,
     Fault::Restart,
     Fault::RestartWithoutFile,
+    Fault::RestartWithOldFile,
+    Fault::Duplicate,
+    Fault::DiskHangs,
     Fault::Pause,
     Fault::PauseLead,
     Fault::OneWayCut,
@@ -39,6 +50,9 @@ pub(super) const FAULTS: [Fault; 14] = [
     Fault::Heal,
     Fault::Heal,
     Fault::Flap,
+    Fault::FlapLink,
+    Fault::Drain,
+    Fault::Drain,
 ];
 
 /// Two to five segments with one or two nodes each, three to eight nodes in all.
@@ -59,11 +73,8 @@ pub(super) fn cluster(dice: &mut Random) -> Vec<NodeId> {
 
 /// Does one fault; returns when it is over, or `None` if there is nothing to break.
 pub(super) fn strike(world: &mut World, fault: Fault) -> Option<Ms> {
-    let all: Vec<usize> = (0..world.processes.len()).collect();
-    let running: Vec<usize> =
-        all.iter().copied().filter(|at| world.processes[*at].runs()).collect();
-    let dead: Vec<usize> =
-        all.iter().copied().filter(|at| world.processes[*at].elector.is_none()).collect();
+    let all = 0..world.processes.len();
+    let running: Vec<usize> = all.filter(|at| world.processes[*at].takes_part()).collect();
     let lead = running.iter().copied().find(|at| world.processes[*at].leads());
     if running.len() < 2 {
         return None;
@@ -77,12 +88,15 @@ pub(super) fn strike(world: &mut World, fault: Fault) -> Option<Ms> {
             world.crash(at);
         }
         Fault::CrashLead | Fault::Crash => return None,
-        Fault::Restart | Fault::RestartWithoutFile => {
-            let at = world.dice.pick(&dead)?;
-            if fault == Fault::RestartWithoutFile {
-                world.processes[at].disk = None;
-            }
-            world.start(at);
+        Fault::Restart | Fault::RestartWithoutFile | Fault::RestartWithOldFile => {
+            restart(world, fault)?;
+        }
+        Fault::Duplicate => double(world, &running)?,
+        Fault::DiskHangs => {
+            let at = world.dice.pick(&running)?;
+            let span = world.dice.range(1_000, 20_000);
+            world.hang_disk(at, span);
+            return Some(world.now + span);
         }
         Fault::Pause | Fault::PauseLead => {
             let picked = world.dice.pick(&running);
@@ -91,49 +105,101 @@ pub(super) fn strike(world: &mut World, fault: Fault) -> Option<Ms> {
             world.pause(at, span, clock_ran);
             return Some(world.now + span);
         }
-        Fault::OneWayCut | Fault::Cut => {
+        Fault::OneWayCut | Fault::Cut | Fault::FlapLink => {
             let (a, b) = (world.dice.pick(&running)?, world.dice.pick(&running)?);
             let (a, b) = (world.processes[a].id, world.processes[b].id);
             if a == b {
                 return None;
             }
-            world.cuts.insert((a, b));
-            if fault == Fault::Cut {
-                world.cuts.insert((b, a));
+            let ways = [(a, b), (b, a)];
+            let one_way =
+                fault == Fault::OneWayCut || fault == Fault::FlapLink && world.dice.hits(50);
+            let ways = if one_way { &ways[..1] } else { &ways };
+            if fault == Fault::FlapLink {
+                flap(world, ways);
+            } else {
+                world.cuts.extend(ways);
             }
         }
-        Fault::Partition => {
-            let sides = world.dice.next();
-            let side = |at: usize| sides >> at & 1;
-            for &a in &all {
-                for &b in all.iter().filter(|b| side(a) != side(**b)) {
-                    world.cuts.insert((world.processes[a].id, world.processes[b].id));
-                }
-            }
-        }
+        Fault::Partition => split(world),
         Fault::Heal if world.cuts.is_empty() => return None,
         Fault::Heal => world.cuts.clear(),
-        Fault::Flap => flap(world, &running)?,
+        Fault::Flap => {
+            let at = world.dice.pick(&running)?;
+            let id = world.processes[at].id;
+            let others = world.processes.iter().map(|process| process.id);
+            let others = others.filter(|other| *other != id);
+            let ways: Vec<_> = others.flat_map(|other| [(id, other), (other, id)]).collect();
+            flap(world, &ways);
+        }
+        Fault::Drain => {
+            let at = world.dice.pick(&running)?;
+            let segment = world.processes[at].id.segment;
+            if !world.draining.remove(&segment) {
+                world.draining.insert(segment);
+            }
+            world.tell_drain(segment);
+        }
         Fault::ColdStart | Fault::Several => unreachable!("these are made of others"),
     }
     Some(world.now)
 }
 
-/// One node is cut off and comes back, six times, about four seconds each.
-fn flap(world: &mut World, running: &[usize]) -> Option<()> {
+/// Starts a process that is dead, with its file, without it, or with what that once held.
+fn restart(world: &mut World, fault: Fault) -> Option<()> {
+    let all = 0..world.processes.len();
+    let dead: Vec<usize> = all.filter(|at| world.processes[*at].elector.is_none()).collect();
+    let at = world.dice.pick(&dead)?;
+    let process = &mut world.processes[at];
+    if fault == Fault::RestartWithoutFile {
+        process.disk = None;
+    } else if fault == Fault::RestartWithOldFile {
+        process.disk = process.backup;
+        world.watchdog.forgets(at);
+    }
+    world.start(at);
+    Some(())
+}
+
+/// Starts a second process with the id of one that runs, often with a copy of its file.
+fn double(world: &mut World, running: &[usize]) -> Option<()> {
     let at = world.dice.pick(running)?;
-    let id = world.processes[at].id;
-    let others: Vec<NodeId> = world.processes.iter().map(|process| process.id).collect();
-    for _ in 0..6 {
-        for &other in others.iter().filter(|other| **other != id) {
-            world.cuts.insert((id, other));
-            world.cuts.insert((other, id));
+    if PROCESSES_MAX <= world.processes.len() {
+        return None;
+    }
+    let copy = world.add(world.processes[at].id);
+    if world.dice.hits(60) {
+        world.processes[copy].disk = world.processes[at].disk;
+    }
+    world.start(copy);
+    Some(())
+}
+
+/// Cuts the nodes into two sides.
+fn split(world: &mut World) {
+    let sides = world.dice.next();
+    let ids: BTreeSet<NodeId> = world.processes.iter().map(|process| process.id).collect();
+    let side = |at: usize| sides >> at & 1;
+    for (a, one) in ids.iter().enumerate() {
+        for (b, other) in ids.iter().enumerate() {
+            if side(a) != side(b) {
+                world.cuts.insert((*one, *other));
+            }
         }
+    }
+}
+
+/// Ways are cut and healed, six times, about four seconds each.
+fn flap(world: &mut World, ways: &[(NodeId, NodeId)]) {
+    for _ in 0..6 {
+        world.cuts.extend(ways);
         let off = world.dice.range(3_500, 5_000);
         world.run_for(off);
-        world.cuts.retain(|(a, b)| *a != id && *b != id);
+        world.cuts.retain(|way| !ways.contains(way));
         let on = world.dice.range(3_500, 5_000);
         world.run_for(on);
     }
-    Some(())
 }
+
+/// Processes that a world may have, those of doubled ids among them.
+const PROCESSES_MAX: usize = 11;

@@ -24,14 +24,55 @@ pub(super) struct Watchdog {
     /// A digest of everything that was sent.
     pub(super) trace: u64,
     pub(super) faults: Vec<String>,
+    /// Which process each life was.
+    lives: BTreeMap<u128, usize>,
+    /// What the segments last said to each coordinator in each epoch: whether they serve.
+    serving: BTreeMap<(usize, Epoch, Segment), bool>,
+    pub(super) unrest: Unrest,
+    pub(super) cold_unrest: Unrest,
+}
+
+/// What kept the cluster from rest, and until when.
+#[derive(Debug, Default)]
+pub(super) struct Unrest {
+    now: Option<String>,
+    pub(super) last: Option<String>,
+    pub(super) until: Ms,
 }
 
 impl Watchdog {
     /// A process starts; without its file it cannot know what it promised.
-    pub(super) fn started(&mut self, process: usize, file: bool) {
+    pub(super) fn started(&mut self, process: usize, instance: u128, file: bool) {
+        self.lives.insert(instance, process);
         if !file {
             self.obeyed.remove(&process);
         }
+    }
+
+    /// A process keeps a copy of its file that is older than what it promised.
+    pub(super) fn forgets(&mut self, process: usize) {
+        self.obeyed.remove(&process);
+    }
+
+    /// A process says that another one has its id.
+    pub(super) fn named(&mut self, process: usize, id: NodeId, instance: u128) {
+        if self.lives.get(&instance).is_none_or(|other| *other == process) {
+            self.faults.push(format!("{id} takes a former life of its own for another process"));
+        }
+    }
+
+    pub(super) fn asked(&mut self, process: usize, epoch: Epoch, segment: Segment, serving: bool) {
+        self.serving.insert((process, epoch, segment), serving);
+    }
+
+    /// Whether a segment has told a coordinator that it drains.
+    pub(super) fn drains(&self, process: usize, epoch: Epoch, segment: Segment) -> bool {
+        self.serving.get(&(process, epoch, segment)) == Some(&false)
+    }
+
+    pub(super) fn judged(&mut self, now: Ms, unrest: Option<String>, cold: Option<String>) {
+        self.unrest.judged(now, unrest);
+        self.cold_unrest.judged(now, cold);
     }
 
     pub(super) fn linked(&mut self, now: Ms, process: usize, up: &BTreeSet<NodeId>) {
@@ -106,6 +147,16 @@ impl Watchdog {
     }
 }
 
+impl Unrest {
+    fn judged(&mut self, now: Ms, unrest: Option<String>) {
+        if self.now.is_some() || unrest.is_some() {
+            self.until = now;
+        }
+        self.last = unrest.clone().or_else(|| self.now.take()).or_else(|| self.last.take());
+        self.now = unrest;
+    }
+}
+
 /// The nodes that can reach each other over links that work both ways, by process.
 pub(super) fn islands(world: &World) -> Vec<Vec<usize>> {
     let runs = |at: &usize| world.processes[*at].runs() && !world.processes[*at].withdrawn;
@@ -117,7 +168,8 @@ pub(super) fn islands(world: &World) -> Vec<Vec<usize>> {
         while let Some(&at) = island.get(next) {
             let joins = |other: &usize| {
                 let (a, b) = (world.processes[at].id, world.processes[*other].id);
-                !world.cuts.contains(&(a, b)) && !world.cuts.contains(&(b, a))
+                // Two of one id never talk with each other.
+                a != b && !world.cuts.contains(&(a, b)) && !world.cuts.contains(&(b, a))
             };
             let (new, rest): (Vec<usize>, Vec<usize>) = left.into_iter().partition(joins);
             left = rest.into_iter().collect();
@@ -135,8 +187,11 @@ pub(super) fn unrest(world: &World) -> Option<String> {
     islands(world).iter().find_map(|island| unrest_in(world, island))
 }
 
-fn unrest_in(world: &World, island: &[usize]) -> Option<String> {
+pub(super) fn unrest_in(world: &World, island: &[usize]) -> Option<String> {
     let ids: BTreeSet<NodeId> = island.iter().map(|at| world.processes[*at].id).collect();
+    if ids.len() != island.len() {
+        return Some(format!("two processes of one id are in {ids:?}"));
+    }
     let leads: Vec<usize> =
         island.iter().copied().filter(|at| world.processes[*at].leads()).collect();
     let [lead] = leads[..] else { return Some(format!("{} lead {ids:?}", leads.len())) };

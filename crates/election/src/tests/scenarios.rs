@@ -4,7 +4,7 @@ use super::invariants::unrest;
 use super::node;
 use super::world::{Ms, Role, World};
 use crate::rules::Rules;
-use crate::{Epoch, NodeId, Segment, Speaker};
+use crate::{Cold, Epoch, NodeId, Segment, Speaker};
 
 #[test]
 fn a_cold_start_elects_the_lowest_once() {
@@ -305,6 +305,31 @@ fn the_same_seed_gives_the_same_run() {
 
     assert_eq!(trace(1), trace(1));
     assert_ne!(trace(1), trace(2));
+}
+
+#[test]
+fn a_cold_site_keeps_over_healing_what_its_island_gave_it_and_gets_nothing_else_by_it() {
+    let ids = [node(1, 1), node(2, 1), node(9, 1)];
+    let mut world = World::new(7, &ids, Rules::default());
+    world.cold = [(Segment(9), Cold::default())].into();
+    (0..3).for_each(|at| world.start(at));
+    settle(&mut world, 6_500);
+    let shares = |world: &World, at: usize| world.processes[at].shares.clone();
+    assert_eq!(shares(&world, 2), [Segment(1), Segment(2)].into());
+
+    cut(&mut world, &[0], &[1, 2]);
+    settle(&mut world, 3_500);
+    assert_eq!(shares(&world, 0), [Segment(1)].into());
+    assert_eq!(shares(&world, 2), [Segment(2), Segment(9)].into(), "1 is away");
+    world.cuts.clear();
+    settle(&mut world, 8_200);
+    assert_eq!(shares(&world, 0), [Segment(1), Segment(2), Segment(9)].into(), "until all serve");
+    settle(&mut world, 8_000);
+    assert_eq!(shares(&world, 2), [Segment(1), Segment(2)].into());
+
+    cut(&mut world, &[0, 1], &[2]);
+    settle(&mut world, 3_500);
+    assert_eq!(shares(&world, 2), [Segment(9)].into(), "alone");
 }
 
 /// Starts a cluster and lets it come to rest.

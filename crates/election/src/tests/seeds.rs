@@ -2,24 +2,33 @@
 //!
 //! `HOLDLINE_SEEDS=FIRST..END` runs other seeds, `HOLDLINE_SEEDS=N` a single one.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use super::cold;
 use super::faults::{FAULTS, Fault, cluster, strike};
-use super::invariants::unrest;
+use super::invariants::Unrest;
 use super::random::Random;
 use super::world::{Ms, World};
+use crate::NodeId;
 use crate::rules::Rules;
 
 /// Without the variable.
 const SEEDS: Range<u64> = 0..300;
 
-/// Longer than any bound.
-const QUIET: Ms = 22_000;
+/// How long the network is quiet after a bound is over.
+const QUIET: Ms = 13_000;
 
 /// However often links break meanwhile.
 const QUIET_MAX: Ms = 60_000;
+
+/// A cold segment gives its share back so long after an epoch: the promises, and the stability.
+const COLD: Ms = 7_500;
+
+/// Until of two processes with one id one has withdrawn.
+const DOUBLED: Ms = 20_000;
 
 /// After it every fault is known to both ends of each link.
 const DETECTION: Ms = 5_500;
@@ -69,13 +78,15 @@ pub(super) fn live(seed: u64, rules: Rules) -> World {
     let mut dice = Random::new(seed);
     let ids = cluster(&mut dice);
     let mut world = World::new(seed, &ids, rules);
+    world.cold = cold::pick(&mut dice, &ids);
     // Every third network loses, doubles and reorders.
     world.bad = seed % 3 == 2;
     for burst in 0..6 {
         let whole = world.cuts.is_empty();
         let Some((fault, over_at)) = strike_burst(&mut world, burst) else { continue };
         world.run_until(over_at);
-        let bound = bound(fault, whole, world.bad);
+        let doubled = if is_doubled(&world) { DOUBLED } else { 0 };
+        let bound = bound(fault, whole, world.bad) + doubled;
         rest(&mut world, fault, bound);
         if !world.watchdog.faults.is_empty() {
             break;
@@ -113,26 +124,38 @@ fn strike_burst(world: &mut World, burst: u32) -> Option<(Fault, Ms)> {
     Some((Fault::Several, over_at.max(world.now)))
 }
 
+/// Whether two processes with one id are there.
+fn is_doubled(world: &World) -> bool {
+    let there = |at: &usize| {
+        let process = &world.processes[*at];
+        process.elector.is_some() && !process.withdrawn
+    };
+    let there: Vec<usize> = (0..world.processes.len()).filter(there).collect();
+    let ids: BTreeSet<NodeId> = there.iter().map(|at| world.processes[*at].id).collect();
+    ids.len() < there.len()
+}
+
 /// The cluster must be at rest within the bound, and stay so.
 fn rest(world: &mut World, fault: Fault, bound: Ms) {
     let struck_at = world.now;
     let mut over_at = struck_at;
-    let mut unrest_at = None;
-    while world.now < (over_at + QUIET).min(struck_at + QUIET_MAX) {
-        if let Some(unrest) = unrest(world) {
-            unrest_at = Some((world.now, unrest));
-        }
+    world.judge();
+    while world.now < (over_at + bound + QUIET).min(struck_at + QUIET_MAX) {
         world.run_for(50);
         // A network that loses heartbeats breaks a link now and then: another fault.
         if world.bad && struck_at + DETECTION < world.watchdog.relinked_at {
             over_at = world.watchdog.relinked_at;
         }
     }
-    if let Some((at, unrest)) = unrest_at.filter(|(at, _)| over_at + bound < *at) {
-        let late = at - over_at;
-        let text = format!("{late} ms after {fault:?} ended at {over_at}: {unrest}");
-        world.watchdog.faults.push(text);
-    }
+    world.judge();
+    let late = |unrest: &Unrest, bound: Ms| {
+        let late = unrest.until.saturating_sub(over_at);
+        let text = unrest.last.clone().filter(|_| bound < late)?;
+        Some(format!("{late} ms after {fault:?} ended at {over_at}: {text}"))
+    };
+    let texts =
+        [late(&world.watchdog.unrest, bound), late(&world.watchdog.cold_unrest, bound + COLD)];
+    world.watchdog.faults.extend(texts.into_iter().flatten());
     if over_at + bound < world.watchdog.declared_at {
         let late = world.watchdog.declared_at - over_at;
         world.watchdog.faults.push(format!("an epoch {late} ms after {fault:?}"));
@@ -145,9 +168,27 @@ fn bound(fault: Fault, whole: bool, bad: bool) -> Ms {
         Fault::Crash | Fault::CrashLead | Fault::Cut | Fault::Partition if whole => 3_300,
         Fault::Crash | Fault::CrashLead | Fault::Cut | Fault::Partition => 5_300,
         Fault::OneWayCut => 5_300,
-        Fault::ColdStart | Fault::Restart | Fault::RestartWithoutFile if whole => 6_500,
-        Fault::ColdStart | Fault::Restart | Fault::RestartWithoutFile => 8_100,
-        Fault::Heal | Fault::Pause | Fault::PauseLead | Fault::Flap => 8_200,
+        Fault::ColdStart
+        | Fault::Restart
+        | Fault::RestartWithoutFile
+        | Fault::RestartWithOldFile
+        | Fault::Duplicate
+            if whole =>
+        {
+            6_500
+        }
+        Fault::ColdStart
+        | Fault::Restart
+        | Fault::RestartWithoutFile
+        | Fault::RestartWithOldFile
+        | Fault::Duplicate => 8_100,
+        Fault::Heal
+        | Fault::Pause
+        | Fault::PauseLead
+        | Fault::DiskHangs
+        | Fault::Flap
+        | Fault::FlapLink => 8_200,
+        Fault::Drain => 0,
         Fault::Several => 9_300,
     };
     // A message of an election that is lost costs one timeout; so much bad luck is allowed for.

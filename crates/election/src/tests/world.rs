@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::invariants::Watchdog;
-use super::origin;
+use super::invariants::{Watchdog, unrest};
 use super::random::Random;
+use super::{cold, origin};
 use crate::rules::Rules;
 use crate::{
-    Config, Elector, Frame, Input, Mandate, NodeId, Output, Segment, Speaker, Stored, Timing,
+    Cold, Config, Elector, Epoch, Frame, Input, Mandate, NodeId, Output, Segment, Speaker, Stored,
+    Timing,
 };
 
 /// Milliseconds since the start of the world.
@@ -22,6 +23,9 @@ pub(super) struct World {
     /// Loses, doubles and reorders frames.
     pub(super) bad: bool,
     ids: BTreeSet<NodeId>,
+    pub(super) cold: BTreeMap<Segment, Cold>,
+    /// Segments that take no new calls.
+    pub(super) draining: BTreeSet<Segment>,
     pub(super) processes: Vec<Process>,
     /// Ways on which nothing arrives.
     pub(super) cuts: BTreeSet<(NodeId, NodeId)>,
@@ -29,6 +33,8 @@ pub(super) struct World {
     events_made: u64,
     fifo: BTreeMap<(usize, usize), Ms>,
     pub(super) watchdog: Watchdog,
+    /// Whether something has happened that may break or end the rest.
+    changed: bool,
 }
 
 pub(super) struct Process {
@@ -39,6 +45,8 @@ pub(super) struct Process {
     behind: Ms,
     held: Vec<Event>,
     pub(super) disk: Option<Stored>,
+    /// What the disk held once, as a copy from before would.
+    pub(super) backup: Option<Stored>,
     pub(super) instance: u128,
     written_at: Ms,
     /// Whether writes are asked for and never end.
@@ -48,6 +56,11 @@ pub(super) struct Process {
     wake_at: Option<Ms>,
     /// What its owner was last told.
     pub(super) role: Option<Role>,
+    pub(super) shares: BTreeSet<Segment>,
+    /// Segments that had a share, those included that have gone away with it.
+    pub(super) counted: BTreeSet<Segment>,
+    /// Promises since its owner was last told: of several the owner hears of the last one only.
+    pub(super) promises: u32,
     pub(super) speakers: BTreeMap<Segment, Speaker>,
     pub(super) withdrawn: bool,
 }
@@ -60,10 +73,37 @@ pub(super) enum Role {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Deliver { to: usize, from: NodeId, frame: Frame },
-    Wake { process: usize, life: u64 },
-    Written { process: usize, life: u64, serial: u64, stored: Stored },
-    Resume { process: usize, clock_ran: bool },
+    Deliver {
+        to: usize,
+        from: NodeId,
+        frame: Frame,
+    },
+    Wake {
+        process: usize,
+        life: u64,
+    },
+    Written {
+        process: usize,
+        life: u64,
+        serial: u64,
+        stored: Stored,
+    },
+    Resume {
+        process: usize,
+        clock_ran: bool,
+    },
+    /// The hand-over asks a segment for its promise, or whether it drains.
+    Ask {
+        process: usize,
+        life: u64,
+        epoch: Epoch,
+        segment: Segment,
+    },
+    /// The writes that hang end.
+    Release {
+        process: usize,
+        life: u64,
+    },
 }
 
 impl Role {
@@ -83,12 +123,15 @@ impl World {
             rules,
             bad: false,
             ids: ids.iter().copied().collect(),
+            cold: BTreeMap::new(),
+            draining: BTreeSet::new(),
             processes: ids.iter().copied().map(Process::new).collect(),
             cuts: BTreeSet::new(),
             events: BTreeMap::new(),
             events_made: 0,
             fifo: BTreeMap::new(),
             watchdog: Watchdog::default(),
+            changed: false,
         }
     }
 
@@ -103,8 +146,8 @@ impl World {
         let mut peers = self.ids.clone();
         let process = &mut self.processes[at];
         peers.remove(&process.id);
-        let config =
-            Config { id: process.id, peers, cold: BTreeMap::new(), timing: Timing::default() };
+        let cold = self.cold.clone();
+        let config = Config { id: process.id, peers, cold, timing: Timing::default() };
         process.life += 1;
         process.instance = instance;
         process.behind = 0;
@@ -112,22 +155,32 @@ impl World {
         process.held.clear();
         process.wake_at = None;
         process.role = None;
+        process.shares.clear();
+        process.counted.clear();
+        process.promises = 0;
         process.speakers.clear();
+        process.disk_hangs = false;
+        process.hung.clear();
+        self.changed = true;
         let now = self.origin + Duration::from_millis(self.now);
         let elector = Elector::with_rules(config, process.disk, instance, now, self.rules);
         process.elector = Some(elector);
-        self.watchdog.started(at, process.disk.is_some());
+        self.watchdog.started(at, instance, process.disk.is_some());
         self.drain(at);
     }
 
     pub(super) fn crash(&mut self, at: usize) {
         self.processes[at].elector = None;
         self.processes[at].role = None;
+        self.processes[at].shares.clear();
+        self.processes[at].counted.clear();
+        self.changed = true;
     }
 
     /// Stops a process for a while; its clock may stand still too, as a virtual machine's does.
     pub(super) fn pause(&mut self, at: usize, span: Ms, clock_ran: bool) {
         self.processes[at].paused_at = Some(self.now);
+        self.changed = true;
         self.post(self.now + span, Event::Resume { process: at, clock_ran });
     }
 
@@ -137,6 +190,25 @@ impl World {
         let elector = self.processes[at].elector.as_mut().unwrap();
         elector.handle_input(now, Input::Fenced);
         self.drain(at);
+    }
+
+    /// Lets no write end for a while.
+    pub(super) fn hang_disk(&mut self, at: usize, span: Ms) {
+        self.processes[at].disk_hangs = true;
+        let life = self.processes[at].life;
+        self.post(self.now + span, Event::Release { process: at, life });
+    }
+
+    /// Tells the coordinators that a segment drains, or serves again.
+    pub(super) fn tell_drain(&mut self, segment: Segment) {
+        for at in 0..self.processes.len() {
+            let process = &self.processes[at];
+            if let Some(Role::Lead(mandate)) = &process.role {
+                let (life, epoch) = (process.life, mandate.epoch);
+                let due = self.now + self.dice.range(5, 600);
+                self.post(due, Event::Ask { process: at, life, epoch, segment });
+            }
+        }
     }
 
     /// Lets the writes end that hang.
@@ -157,8 +229,17 @@ impl World {
             let event = entry.remove();
             self.now = at;
             self.happen(event);
+            if std::mem::take(&mut self.changed) {
+                self.judge();
+            }
         }
         self.now = until;
+    }
+
+    /// Looks whether the cluster is at rest.
+    pub(super) fn judge(&mut self) {
+        let (unrest, cold) = (unrest(self), cold::unrest(self));
+        self.watchdog.judged(self.now, unrest, cold);
     }
 
     pub(super) fn run_for(&mut self, span: Ms) {
@@ -170,11 +251,19 @@ impl World {
             Event::Deliver { to, .. } => to,
             Event::Wake { process, .. }
             | Event::Written { process, .. }
+            | Event::Ask { process, .. }
+            | Event::Release { process, .. }
             | Event::Resume { process, .. } => process,
         };
         let process = &mut self.processes[at];
-        if let Event::Resume { clock_ran, .. } = event {
-            return self.resume(at, clock_ran);
+        match event {
+            Event::Resume { clock_ran, .. } => return self.resume(at, clock_ran),
+            Event::Release { life, .. } if life == process.life => return self.release_disk(at),
+            Event::Release { .. } => return,
+            Event::Deliver { .. }
+            | Event::Wake { .. }
+            | Event::Written { .. }
+            | Event::Ask { .. } => {}
         }
         if process.paused_at.is_some() {
             process.held.push(event);
@@ -194,11 +283,46 @@ impl World {
                 assert!(due.is_none_or(|due| now < due), "a handled timeout is due again");
             }
             Event::Written { life: of, serial, stored, .. } if of == life => {
+                // A copy is made now and then.
+                if stored.promised.is_some_and(|it| it.term.is_multiple_of(3)) {
+                    process.backup = process.disk;
+                }
                 process.disk = Some(stored);
                 elector.handle_input(now, Input::Persisted(serial));
             }
-            Event::Wake { .. } | Event::Written { .. } | Event::Resume { .. } => return,
+            Event::Ask { life: of, epoch, segment, .. } if of == life => {
+                return self.ask(at, epoch, segment);
+            }
+            Event::Wake { .. }
+            | Event::Written { .. }
+            | Event::Ask { .. }
+            | Event::Resume { .. }
+            | Event::Release { .. } => return,
         }
+        self.drain(at);
+    }
+
+    /// Tells a coordinator whether a segment serves, once somebody of it follows.
+    fn ask(&mut self, at: usize, epoch: Epoch, segment: Segment) {
+        let process = &self.processes[at];
+        let leads = |process: &Process| {
+            process.role.as_ref().is_some_and(|role| role.mandate().epoch == epoch)
+        };
+        if !leads(process) {
+            return;
+        }
+        let promised =
+            |process: &Process| process.id.segment == segment && process.runs() && leads(process);
+        if !self.processes.iter().any(promised) {
+            let life = process.life;
+            self.post(self.now + 500, Event::Ask { process: at, life, epoch, segment });
+            return;
+        }
+        let serving = !self.draining.contains(&segment);
+        self.watchdog.asked(at, epoch, segment, serving);
+        let now = self.origin + Duration::from_millis(self.now - process.behind);
+        let elector = self.processes[at].elector.as_mut().expect("it leads");
+        elector.handle_input(now, Input::Serving { segment, serving });
         self.drain(at);
     }
 
@@ -208,6 +332,7 @@ impl World {
         if process.elector.is_none() {
             return;
         }
+        self.changed = true;
         if !clock_ran {
             process.behind += self.now - since;
         }
@@ -251,6 +376,7 @@ impl World {
         let process = &mut self.processes[at];
         match output {
             Output::Persist { serial, stored } => {
+                process.promises += 1;
                 if process.disk_hangs {
                     process.hung.push((serial, stored));
                     return;
@@ -264,17 +390,48 @@ impl World {
                 self.watchdog.sent(self.now, at, process.id, process.disk, &frame);
                 self.transmit(at, to, &frame);
             }
-            Output::Lead { mandate, .. } => {
-                self.watchdog.led(self.now, at, &mandate);
-                process.role = Some(Role::Lead(mandate));
-            }
-            Output::Follow { mandate, .. } => {
+            Output::Lead { mandate, shares } => self.lead(at, &mandate, &shares),
+            Output::Follow { mandate, shares } => {
                 self.watchdog.followed(at, &mandate);
                 process.role = Some(Role::Follow(mandate));
+                process.counted.clone_from(&shares);
+                process.promises = 0;
+                process.shares = shares;
+                self.changed = true;
             }
             Output::Present(_) => {}
-            Output::Speakers(speakers) => process.speakers = speakers,
-            Output::Duplicate { withdrawn, .. } => process.withdrawn |= withdrawn,
+            Output::Speakers(speakers) => {
+                process.speakers = speakers;
+                self.changed = true;
+            }
+            Output::Duplicate { instance, withdrawn } => {
+                process.withdrawn |= withdrawn;
+                self.changed = true;
+                self.watchdog.named(at, process.id, instance);
+            }
+        }
+    }
+
+    fn lead(&mut self, at: usize, mandate: &Mandate, shares: &BTreeSet<Segment>) {
+        self.watchdog.led(self.now, at, mandate);
+        if let Some(fault) = cold::fault(self, at, mandate, shares) {
+            self.watchdog.faults.push(fault);
+        }
+        let process = &mut self.processes[at];
+        let before = process.role.replace(Role::Lead(mandate.clone()));
+        let members = mandate.segments();
+        process.counted.retain(|segment| !members.contains(segment));
+        process.counted.extend(shares);
+        process.shares.clone_from(shares);
+        process.promises = 0;
+        let is_new = before != process.role;
+        self.changed = true;
+        if is_new {
+            let (life, epoch) = (self.processes[at].life, mandate.epoch);
+            for segment in mandate.segments() {
+                let due = self.now + self.dice.range(5, 600);
+                self.post(due, Event::Ask { process: at, life, epoch, segment });
+            }
         }
     }
 
@@ -321,6 +478,7 @@ impl Process {
             behind: 0,
             held: Vec::new(),
             disk: None,
+            backup: None,
             instance: 0,
             written_at: 0,
             disk_hangs: false,
@@ -328,6 +486,9 @@ impl Process {
             life: 0,
             wake_at: None,
             role: None,
+            shares: BTreeSet::new(),
+            counted: BTreeSet::new(),
+            promises: 0,
             speakers: BTreeMap::new(),
             withdrawn: false,
         }
@@ -335,6 +496,10 @@ impl Process {
 
     pub(super) fn runs(&self) -> bool {
         self.elector.is_some() && self.paused_at.is_none()
+    }
+
+    pub(super) fn takes_part(&self) -> bool {
+        self.runs() && !self.withdrawn
     }
 
     pub(super) fn leads(&self) -> bool {
