@@ -243,7 +243,8 @@ fn status_line(bytes: &[u8], text: &[u8], checks: &mut Checks<'_>) -> Option<Sta
         .and_then(|status| u16::try_from(status).ok());
     if status.is_none() {
         checks.defect(None, DefectKind::StatusCode, code_at);
-    } else if code_at != version.len() + 1 {
+    } else if code_at != version.len() + 1 || text[version.len()] != b' ' || rest.starts_with(b"\t")
+    {
         checks.defect(None, DefectKind::StartLine, version.len());
     }
     // RFC 3261 §7.2 wants a space even before an empty phrase; without one

@@ -221,6 +221,14 @@ fn a_status_has_three_digits_from_100_to_699() {
 }
 
 #[test]
+fn one_space_and_nothing_else_stands_between_the_parts_of_a_status_line() {
+    for start in ["SIP/2.0\t200 OK", "SIP/2.0  200 OK", "SIP/2.0 \t200 OK", "SIP/2.0 200\tOK"] {
+        let message = Sample::response("200 OK").start(start).dropped();
+        assert_ne!(defects(&message), [], "{start:?}");
+    }
+}
+
+#[test]
 fn a_reason_phrase_is_kept_byte_for_byte() {
     for phrase in [&b"Fine By Me"[..], b"= 2**3 * 5**2 \xd0\xbd\xd0\xbe", b"", b" two  spaces "] {
         let mut bytes = Sample::response("200 OK").bytes();
