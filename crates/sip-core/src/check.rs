@@ -2,7 +2,7 @@
 
 use crate::Method;
 use crate::defect::{Defect, DefectKind, Verdict};
-use crate::fields::CSeq;
+use crate::fields::{self, CSeq};
 use crate::index::{HeaderRef, Span};
 use crate::lex::{self, Elements};
 use crate::name_addr::NameAddr;
@@ -174,7 +174,7 @@ impl<'h> Checks<'h> {
             CSEQ => self.cseq(bytes, value),
             CONTACT => self.contact(value),
             ROUTE | RECORD_ROUTE | PATH => self.addresses(value),
-            MAX_FORWARDS => lex::number(value).map(|_| ()).ok_or(Malformed),
+            MAX_FORWARDS => fields::hops(value).map(|_| ()).ok_or(Malformed),
             CONTENT_LENGTH => match lex::number(value) {
                 Some(len) => {
                     self.fields.body_len = BodyLen::Is(len);

@@ -126,6 +126,11 @@ impl SessionExpires {
     }
 }
 
+/// Reads a Max-Forwards value, a number from 0 to 255 (RFC 3261 §20.22).
+pub(crate) fn hops(value: &[u8]) -> Option<u32> {
+    lex::number(value).filter(|hops| *hops < 256)
+}
+
 /// Reads the number that a value begins with, before parameters or a comment:
 /// Retry-After (RFC 3261 §20.33), Min-SE (RFC 4028 §5). Too many seconds are
 /// as many as fit.

@@ -7,13 +7,13 @@ use crate::fields::{
     SessionExpires, SubscriptionState,
 };
 use crate::message::Message;
-use crate::{Name, NameAddr, lex};
+use crate::{Name, NameAddr};
 
 impl Message {
-    /// Returns Max-Forwards.
+    /// Returns Max-Forwards, from 0 to 255.
     #[must_use]
     pub fn max_forwards(&self) -> Option<u32> {
-        lex::number(self.header(Name::MAX_FORWARDS)?)
+        fields::hops(self.header(Name::MAX_FORWARDS)?)
     }
 
     /// Returns Expires in seconds; too large a number is as large as fits.

@@ -229,6 +229,23 @@ fn one_space_and_nothing_else_stands_between_the_parts_of_a_status_line() {
 }
 
 #[test]
+fn hops_are_counted_from_0_to_255() {
+    for (value, hops) in
+        [("0", Some(0)), ("255", Some(255)), ("0070", Some(70)), ("\r\n 9", Some(9))]
+    {
+        let line = format!("Max-Forwards: {value}");
+        let message = Sample::request("OPTIONS").set("Max-Forwards", line).accepted();
+        assert_eq!(message.max_forwards(), hops, "{value}");
+    }
+    for value in ["256", "300", "99999999999", "-1", "+1", "70, 70", "70;x", "x", ""] {
+        let line = format!("Max-Forwards: {value}");
+        let message = Sample::request("OPTIONS").set("Max-Forwards", &line).refused(400);
+        assert_eq!(message.max_forwards(), None, "{value}");
+        Sample::response("200 OK").with(line).accepted();
+    }
+}
+
+#[test]
 fn a_reason_phrase_is_kept_byte_for_byte() {
     for phrase in [&b"Fine By Me"[..], b"= 2**3 * 5**2 \xd0\xbd\xd0\xbe", b"", b" two  spaces "] {
         let mut bytes = Sample::response("200 OK").bytes();
