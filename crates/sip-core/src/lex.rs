@@ -13,8 +13,12 @@ const HOST: u8 = 2;
 const URI: u8 = 4;
 const PARAM_NAME: u8 = 8;
 const PARAM_VALUE: u8 = 16;
-/// Of a URI's user part: all that may stand in a URI, up to the password.
+/// Of a URI's user part: all that may stand in a URI, up to an escape or the
+/// password.
 const USER: u8 = 32;
+/// Of a URI's parameters: up to an escape, or an `@`.
+const URI_PARAM_NAME: u8 = 64;
+const URI_PARAM_VALUE: u8 = 128;
 
 static CLASS: [u8; 256] = classes();
 
@@ -26,14 +30,15 @@ const fn classes() -> [u8; 256] {
         let b = byte as u8;
         if b > b' ' && !matches!(b, 0x7f | b'<' | b'>' | b'"') {
             class[byte] |= URI;
-            if b != b':' {
+            if !matches!(b, b':' | b'%') {
                 class[byte] |= USER;
             }
+            let is_plain = !matches!(b, b'%' | b'@');
             if !matches!(b, b';' | b',') {
-                class[byte] |= PARAM_VALUE;
+                class[byte] |= if is_plain { PARAM_VALUE | URI_PARAM_VALUE } else { PARAM_VALUE };
             }
             if !matches!(b, b';' | b',' | b'=') {
-                class[byte] |= PARAM_NAME;
+                class[byte] |= if is_plain { PARAM_NAME | URI_PARAM_NAME } else { PARAM_NAME };
             }
         }
         if b.is_ascii_alphanumeric() {
@@ -70,8 +75,8 @@ pub(crate) fn is_uri_byte(byte: u8) -> bool {
     CLASS[byte as usize] & URI != 0
 }
 
-/// A character of a URI's user part: all that may stand in a URI but the colon
-/// before a password.
+/// A character of a URI's user part: all that may stand in a URI but an escape
+/// and the colon before a password.
 pub(crate) fn is_user_byte(byte: u8) -> bool {
     CLASS[byte as usize] & USER != 0
 }
@@ -121,6 +126,9 @@ pub(crate) mod class {
     pub(crate) const HOST: u8 = super::HOST;
     pub(crate) const PARAM_NAME: u8 = super::PARAM_NAME;
     pub(crate) const PARAM_VALUE: u8 = super::PARAM_VALUE;
+    pub(crate) const USER: u8 = super::USER;
+    pub(crate) const URI_PARAM_NAME: u8 = super::URI_PARAM_NAME;
+    pub(crate) const URI_PARAM_VALUE: u8 = super::URI_PARAM_VALUE;
 }
 
 /// Splits before the first byte that is not of `class`, which is one of the

@@ -161,12 +161,10 @@ impl<'a> Uri<'a> {
         // user part may hold `;` and `?`: the first `@` ends it.
         if let Some(at) = memchr::memchr(b'@', rest) {
             let user_info = &rest[..at];
-            let (user, password) = lex::split_while(user_info, lex::is_user_byte);
-            self.password = match password {
-                [] => None,
-                [b':', password @ ..] if is_uri_text(password) => Some(password),
-                _ => return Err(Malformed),
-            };
+            let (mut user, more) = lex::split_while(user_info, lex::is_user_byte);
+            if !more.is_empty() {
+                (user, self.password) = user_and_password(user_info)?;
+            }
             if user.is_empty() {
                 return Err(Malformed);
             }
@@ -183,7 +181,7 @@ impl<'a> Uri<'a> {
         let (params, headers) = rest.split_at(params_len);
         self.set_params(params)?;
         self.headers = headers.get(1..);
-        if self.headers.is_some_and(|headers| !is_uri_text(headers)) {
+        if self.headers.is_some_and(|headers| !is_escaped_text(headers)) {
             return Err(Malformed);
         }
         Ok(())
@@ -198,25 +196,15 @@ impl<'a> Uri<'a> {
         self.set_params(params)
     }
 
-    /// Takes parameters that fill `text`; neither spaces nor quotes stand in a URI.
+    /// Takes parameters that fill `text`; neither spaces nor quotes stand in a
+    /// URI, and no `@` that somebody else could take for the one before the host.
     fn set_params(&mut self, text: &'a [u8]) -> Result<(), Malformed> {
         self.params = Params::new(text);
-        let mut rest = text;
-        while let [first, after @ ..] = rest {
-            let (name, after) = lex::split_class(after, class::PARAM_NAME);
-            if *first != b';' || name.is_empty() {
-                return Err(Malformed);
-            }
-            rest = after;
-            if let [b'=', after @ ..] = after {
-                let (value, after) = lex::split_class(after, class::PARAM_VALUE);
-                if value.is_empty() {
-                    return Err(Malformed);
-                }
-                rest = after;
-            }
+        if are_params(text, lex::split_class) || are_escaped_params(text) {
+            Ok(())
+        } else {
+            Err(Malformed)
         }
-        Ok(())
     }
 
     /// Returns the whole URI as written.
@@ -349,6 +337,64 @@ fn scheme(text: &[u8]) -> Result<(Scheme, usize), Malformed> {
 
 fn is_uri_text(text: &[u8]) -> bool {
     text.iter().all(|&b| lex::is_uri_byte(b))
+}
+
+/// True for what may stand in a SIP URI: every `%` begins an escape.
+fn is_escaped_text(text: &[u8]) -> bool {
+    is_uri_text(text) && memchr::memchr_iter(b'%', text).all(|at| begins_escape(&text[at..]))
+}
+
+fn begins_escape(text: &[u8]) -> bool {
+    matches!(text, [b'%', high, low, ..] if hex(*high).is_some() && hex(*low).is_some())
+}
+
+/// Takes a user part apart that holds more than plain characters.
+#[cold]
+fn user_and_password(text: &[u8]) -> Result<(&[u8], Option<&[u8]>), Malformed> {
+    match split_escaped(text, class::USER) {
+        (user, []) => Ok((user, None)),
+        (user, [b':', password @ ..]) if is_escaped_text(password) => Ok((user, Some(password))),
+        _ => Err(Malformed),
+    }
+}
+
+/// True when `text` is parameters and nothing else; `split` takes a name or a
+/// value off.
+#[inline(always)]
+fn are_params(text: &[u8], split: impl Fn(&[u8], u8) -> (&[u8], &[u8])) -> bool {
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        let (name, after) = split(after, class::URI_PARAM_NAME);
+        if *first != b';' || name.is_empty() {
+            return false;
+        }
+        rest = after;
+        if let [b'=', after @ ..] = after {
+            let (value, after) = split(after, class::URI_PARAM_VALUE);
+            if value.is_empty() {
+                return false;
+            }
+            rest = after;
+        }
+    }
+    true
+}
+
+#[cold]
+fn are_escaped_params(text: &[u8]) -> bool {
+    are_params(text, split_escaped)
+}
+
+/// Splits before the first byte that is neither of `class` nor of an escape.
+fn split_escaped(text: &[u8], class: u8) -> (&[u8], &[u8]) {
+    let mut at = 0;
+    loop {
+        at += lex::split_class(&text[at..], class).0.len();
+        if !begins_escape(&text[at..]) {
+            return text.split_at(at);
+        }
+        at += 3;
+    }
 }
 
 fn is_phone_byte(byte: u8) -> bool {

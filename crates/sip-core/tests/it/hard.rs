@@ -246,6 +246,55 @@ fn hops_are_counted_from_0_to_255() {
 }
 
 #[test]
+fn a_percent_sign_in_a_uri_begins_an_escape() {
+    let places = |part: &str| {
+        [
+            format!("sip:a{part}@example.com"),
+            format!("sip:a:p{part}@example.com"),
+            format!("sip:a@example.com;n{part}"),
+            format!("sip:a@example.com;n=v{part}"),
+            format!("sip:a@example.com;n{part}=v;lr"),
+            format!("tel:+1201;n={part}"),
+        ]
+    };
+    for part in ["%41", "%4a%4A", "%00", "%25zz", "x%20y"] {
+        for uri in places(part) {
+            let start = format!("OPTIONS {uri} SIP/2.0");
+            Sample::request("OPTIONS").start(&start).accepted();
+            Sample::request("OPTIONS").set("From", format!("From: <{uri}>;tag=1")).accepted();
+        }
+    }
+    for part in ["%", "%4", "%zz", "%4g", "%%41", "%41%", "%\u{e4}"] {
+        for uri in places(part) {
+            let start = format!("OPTIONS {uri} SIP/2.0");
+            Sample::request("OPTIONS").start(&start).refused(400);
+            Sample::request("OPTIONS").set("From", format!("From: <{uri}>;tag=1")).refused(400);
+        }
+        let contact = format!("Contact: <sip:a@example.com?Subject={part}>");
+        Sample::request("REGISTER").with(contact).refused(400);
+    }
+}
+
+#[test]
+fn behind_the_host_no_second_at_sign_can_name_another_one() {
+    for uri in
+        ["sip:a@b;x=@c", "sip:a@b;x=y@c", "sip:a@b;x@c", "sips:a@b:5061;lr;x=y@c", "sip:a@b@c"]
+    {
+        let start = format!("OPTIONS {uri} SIP/2.0");
+        Sample::request("OPTIONS").start(&start).refused(400);
+        Sample::request("OPTIONS").set("From", format!("From: <{uri}>;tag=1")).refused(400);
+        Sample::request("OPTIONS").with(format!("Route: <{uri}>")).refused(400);
+    }
+    let start = "OPTIONS sip:b;x=y@c;z=%40d SIP/2.0";
+    let message = Sample::request("OPTIONS").start(start).accepted();
+    let uri = Uri::parse(message.request_uri().expect("a request")).expect("a URI");
+    assert_eq!(
+        (uri.user(), uri.host().map(|host| host.name())),
+        (Some(&b"b;x=y"[..]), Some(&b"c"[..]))
+    );
+}
+
+#[test]
 fn a_reason_phrase_is_kept_byte_for_byte() {
     for phrase in [&b"Fine By Me"[..], b"= 2**3 * 5**2 \xd0\xbd\xd0\xbe", b"", b" two  spaces "] {
         let mut bytes = Sample::response("200 OK").bytes();
