@@ -86,13 +86,20 @@ fn has_same_params(a: &Uri<'_>, b: &Uri<'_>, must_match: impl Fn(&[u8]) -> bool)
             let twin =
                 two.params.into_iter().find(|p| canonical(p.name).eq_ignore_ascii_case(&name));
             match twin {
-                Some(twin) => canonical(param.value.unwrap_or_default())
-                    .eq_ignore_ascii_case(&canonical(twin.value.unwrap_or_default())),
+                Some(twin) => is_same_value(one.scheme, &name, param.value, twin.value),
                 None => !must_match(&name),
             }
         })
     };
     agrees(a, b) && agrees(b, a)
+}
+
+fn is_same_value(scheme: Scheme, name: &[u8], a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
+    let (a, b) = (canonical(a.unwrap_or_default()), canonical(b.unwrap_or_default()));
+    let is_number = scheme == Scheme::Tel
+        && (name.eq_ignore_ascii_case(b"ext")
+            || name.eq_ignore_ascii_case(b"phone-context") && a.starts_with(b"+"));
+    if is_number { digits(&a).eq(digits(&b)) } else { a.eq_ignore_ascii_case(&b) }
 }
 
 /// Header components are never ignored; their order does not matter.
@@ -109,13 +116,13 @@ fn has_same_headers(a: &Uri<'_>, b: &Uri<'_>) -> bool {
 }
 
 fn is_same_number(a: &Uri<'_>, b: &Uri<'_>) -> bool {
-    let digits = |uri: &Uri<'_>| {
-        uri.user
-            .unwrap_or_default()
-            .iter()
-            .filter(|byte| !matches!(byte, b'-' | b'.' | b'(' | b')'))
-            .map(u8::to_ascii_lowercase)
-            .collect::<Vec<_>>()
-    };
-    digits(a) == digits(b)
+    digits(a.user.unwrap_or_default()).eq(digits(b.user.unwrap_or_default()))
+}
+
+/// Iterates over a telephone number without what only helps the eye.
+fn digits(number: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    number
+        .iter()
+        .filter(|byte| !matches!(byte, b'-' | b'.' | b'(' | b')'))
+        .map(u8::to_ascii_lowercase)
 }

@@ -100,6 +100,21 @@ fn different_uris_of_the_rfc_differ() {
 }
 
 #[test]
+fn separators_for_the_eye_do_not_count_in_telephone_numbers() {
+    assert!(same("tel:7042;phone-context=+1-914-555", "tel:70-42;phone-context=+1914(555)"));
+    assert!(same("tel:+1-201;ext=1-2.3", "tel:+1201;EXT=123"));
+    assert!(same(
+        "tel:863-1234;phone-context=Example.com",
+        "tel:8631234;Phone-Context=example.COM"
+    ));
+    assert!(!same("tel:1;phone-context=a-b.example", "tel:1;phone-context=ab.example"));
+    assert!(!same("tel:1;isub=1-2", "tel:1;isub=12") && !same("tel:1;ext=12", "tel:1;ext=13"));
+    assert!(!same("tel:1;phone-context=+12", "tel:1;phone-context=+13"));
+    assert!(!same("tel:+12", "tel:12") && !same("tel:1;ext=2", "tel:1"));
+    assert!(!same("sip:a@b;ext=1-2", "sip:a@b;ext=12"), "no number there");
+}
+
+#[test]
 fn an_escape_is_its_character_unless_that_is_reserved() {
     assert!(same("sip:%61%2d@b", "sip:a%2D@b") && same("sip:a%2d@b", "sip:a-@b"));
     assert!(same("sip:a%2fb@c", "sip:a%2Fb@c"));
