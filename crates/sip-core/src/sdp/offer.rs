@@ -90,9 +90,6 @@ pub enum NextError {
     /// port 0.
     #[error("fewer media than before")]
     FewerMedia,
-    /// A medium became another one while it was in use.
-    #[error("medium {0} became another one")]
-    Kind(usize),
     /// A payload type from 96 to 127 names another codec than before.
     #[error("a payload type of medium {0} names another codec")]
     Codec(usize),
@@ -116,9 +113,6 @@ pub fn check_next(last: &Sdp<'_>, next: &Sdp<'_>) -> Result<(), NextError> {
         if before.port() == 0 {
             // RFC 3264 §8.1: the place of a medium that is over is free.
             continue;
-        }
-        if before.kind() != after.kind() {
-            return Err(NextError::Kind(index));
         }
         let is_changed =
             |payload_type: u8| match (before.rtpmap(payload_type), after.rtpmap(payload_type)) {
