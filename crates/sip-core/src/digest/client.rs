@@ -30,6 +30,8 @@ struct Space {
     qop: Option<Qop>,
     /// Requests answered for with this nonce.
     count: u32,
+    /// The nonce before it was called stale the first time it served.
+    after_stale: bool,
 }
 
 /// Why a 401 or 407 cannot be answered. What was known before still stands.
@@ -43,7 +45,8 @@ pub enum ChallengeError {
     #[error("no algorithm in common")]
     Unsupported,
     /// The server saw credentials made with a new nonce and wants others: user
-    /// or password is wrong. Asking again would not help.
+    /// or password is wrong, or it calls each new nonce stale. Asking again
+    /// would not help.
     #[error("the credentials were refused")]
     Refused,
     /// More than [`Client::REALMS_MAX`] realms have asked.
@@ -149,6 +152,7 @@ impl Client {
             algorithm,
             qop,
             count: 0,
+            after_stale: false,
         })
     }
 
@@ -160,10 +164,14 @@ impl Client {
             .find(|old| (old.is_proxy, &old.realm) == (space.is_proxy, &space.realm));
         match known {
             // A nonce that served before may have aged without the server
-            // saying so; one that never served has not.
-            Some(old) if !stale && old.count == 1 => Err(ChallengeError::Refused),
+            // saying so; one that never served has not. It may have aged on
+            // its way, but two in a row are a server that nothing pleases.
+            Some(old) if old.count == 1 && (!stale || old.after_stale) => {
+                Err(ChallengeError::Refused)
+            }
             Some(old) => {
-                *old = space;
+                let after_stale = old.count == 1;
+                *old = Space { after_stale, ..space };
                 Ok(())
             }
             None if is_full => Err(ChallengeError::TooManyRealms),

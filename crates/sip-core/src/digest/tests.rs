@@ -237,6 +237,22 @@ fn a_nonce_that_served_may_age_without_the_server_saying_so() {
 }
 
 #[test]
+fn a_server_that_finds_every_nonce_stale_is_given_up() {
+    let mut run = Run::new(Server::new(ServerConfig::new("r"), KEY));
+    run.challenge(NOW, false).expect("it can be answered");
+    for _ in 0..3 {
+        // A nonce that aged, and the one after it that came too late.
+        run.authorized();
+        run.authorized();
+        run.challenge(NOW, true).expect("the nonce had served before");
+        run.authorized();
+        run.challenge(NOW, true).expect("it may have aged on the way");
+    }
+    run.authorized();
+    assert_eq!(run.challenge(NOW, true), Err(ChallengeError::Refused));
+}
+
+#[test]
 fn a_client_of_rfc_2069_is_let_in_with_md5() {
     let mut run = Run::new(Server::new(ServerConfig::new("r"), KEY));
     let nonce = run.server.nonce_of_test(NOW, HERE);
