@@ -270,7 +270,7 @@ impl Member {
     }
 
     /// Returns the calls that wait for a borrowed unit.
-    pub fn held_calls(&self) -> impl Iterator<Item = CallId> {
+    pub fn held_calls(&self) -> impl Iterator<Item = Call> {
         self.borrower.calls()
     }
 

@@ -35,6 +35,10 @@ pub struct Pair {
     linked: bool,
     present: bool,
     copy: Option<Copy>,
+    /// Whether this node is about to leave.
+    leaves: bool,
+    /// Until when the other hands its part to this node.
+    handed_until: Option<Instant>,
     part: Part,
     outputs: VecDeque<PairOutput>,
 }
@@ -89,6 +93,8 @@ pub enum PairInput {
     Document(Arc<Document>),
     /// The answer to [`PairOutput::NeedLive`].
     Live(Vec<Call>),
+    /// This node is about to leave: it hands its part to the other, if that can take it.
+    Leave,
     /// An operator wants the counters compared with what lives.
     Audit,
 }
@@ -121,6 +127,8 @@ pub enum PairOutput {
         /// Whether those count that this node only holds copies of.
         copied: bool,
     },
+    /// The other, which speaks, is about to leave: tell the election that this node speaks from now on.
+    TakeOver,
     /// Counters were wrong and have been set right.
     Drifted(Vec<Drift>),
     /// The speaker goes on without its partner, or no longer: while it does, its death costs the
@@ -171,8 +179,19 @@ impl Pair {
         seed: u64,
     ) -> Self {
         let (part, outputs) = (Part::Nobody, VecDeque::new());
-        let (linked, present) = (false, false);
-        Self { config, seed, document, floor: promised, linked, present, copy: None, part, outputs }
+        Self {
+            config,
+            seed,
+            document,
+            floor: promised,
+            linked: false,
+            present: false,
+            copy: None,
+            leaves: false,
+            handed_until: None,
+            part,
+            outputs,
+        }
     }
 
     /// Takes in what happened at `now`.
@@ -193,6 +212,7 @@ impl Pair {
                 }
             }
             PairInput::Live(calls) => self.live(now, calls),
+            PairInput::Leave => self.leaves = true,
             PairInput::Audit => {
                 if let Part::Speaker(speaker) = &mut self.part {
                     speaker.want_audit(self.linked, self.present, false, &mut self.outputs);
@@ -294,7 +314,9 @@ impl Pair {
             Part::Nobody => {}
             Part::Speaker(speaker) => {
                 self.copy = None;
-                speaker.end(&mut self.outputs);
+                for (call, exempt) in speaker.end() {
+                    self.request(now, call, exempt);
+                }
             }
             Part::Listener(listener) => {
                 for call in listener.pending() {
@@ -317,8 +339,15 @@ impl Pair {
         let (document, floor) = (Arc::clone(&self.document), self.floor);
         let Self { config, seed, .. } = *self;
         let member = Member::new(now, config.segment, config.timing, document, floor, seed);
+        let state = fresh.map(|copy| copy.state);
+        let handed = self.handed_until.take().is_some_and(|until| now < until) && self.linked;
+        if handed && state.is_some() {
+            // The other lives, lets nothing in, and says which calls it has as soon as it knows.
+            let until = now + config.period;
+            return Speaker::new(now, config, member, state, Some(until));
+        }
         self.outputs.push_back(PairOutput::NeedLive { copied: true });
-        Speaker::new(now, config, member, fresh.map(|copy| copy.state))
+        Speaker::new(now, config, member, state, None)
     }
 
     fn set_other(&mut self, now: Instant, linked: bool, present: bool) {
@@ -384,10 +413,20 @@ impl Pair {
             (Part::Listener(_) | Part::Nobody, PairMessage::List) => {
                 self.outputs.push_back(PairOutput::NeedLive { copied: false });
             }
+            (Part::Listener(_) | Part::Nobody, PairMessage::HandOver { serial }) => {
+                let held = self.copy.as_ref().is_some_and(|copy| copy.serial == serial);
+                if held && !self.leaves {
+                    self.handed_until = Some(now + self.config.period);
+                    self.outputs.push_back(PairOutput::TakeOver);
+                } else {
+                    self.reply(PairMessage::Declined);
+                }
+            }
             // Both wait to hear who speaks, or this node has just ceased to.
             (
                 Part::Listener(_) | Part::Nobody,
                 PairMessage::Stored { .. }
+                | PairMessage::Declined
                 | PairMessage::Missing
                 | PairMessage::Waits { .. }
                 | PairMessage::Answer { .. }
@@ -434,6 +473,9 @@ impl Pair {
     fn settle(&mut self, now: Instant) {
         if let Part::Speaker(speaker) = &mut self.part {
             speaker.settle(now, self.linked, self.present, &mut self.outputs);
+            if self.leaves && self.linked {
+                speaker.hand_over(now, &mut self.outputs);
+            }
         }
     }
 

@@ -137,11 +137,9 @@ fn unfair(weights: &[u32], method: Method, shares: &[u32]) -> Option<String> {
         match method {
             Method::Webster => (weight, 2 * share + 1, place),
             Method::HuntingtonHill => (weight * weight, share * (share + 1), place),
-            Method::Dhondt
-            | Method::First
-            | Method::Quota
-            | Method::Hamilton
-            | Method::Spread => (weight, share + 1, place),
+            Method::Dhondt | Method::First | Method::Quota | Method::Hamilton | Method::Spread => {
+                (weight, share + 1, place)
+            }
         }
     };
     if let Some(place) = (0..shares.len()).find(|&it| weights[it] == 0 && shares[it] != 0) {

@@ -85,8 +85,8 @@ impl Borrower {
     }
 
     /// Returns the calls that wait.
-    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
-        self.waiting.iter().map(|waiting| waiting.call.id)
+    pub(super) fn calls(&self) -> impl Iterator<Item = Call> {
+        self.waiting.iter().map(|waiting| waiting.call)
     }
 
     /// Makes [`unasked`](Self::unasked) name everything again.

@@ -64,6 +64,14 @@ pub enum PairMessage {
         /// Whether these are the last ones.
         last: bool,
     },
+    /// From a speaker that is about to leave, and lets nothing in meanwhile: speak in its place, with
+    /// the state of this number.
+    HandOver {
+        /// The number.
+        serial: u64,
+    },
+    /// To a speaker that wants to leave: not now.
+    Declined,
 }
 
 /// A call and where it counts.

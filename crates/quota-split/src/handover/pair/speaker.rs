@@ -41,12 +41,25 @@ pub(super) struct Speaker {
     /// When the partner is next told that its state is the last; set while linked.
     beat_at: Option<Instant>,
     greets: bool,
+    /// While it has handed its part over, and nobody has it yet: it lets nothing in.
+    leaving: Option<Leaving>,
+    /// Not before then it hands its part over again.
+    leave_at: Option<Instant>,
+}
+
+/// Who asked while the part was on its way to the partner.
+#[derive(Clone, Debug)]
+struct Leaving {
+    asks: Vec<(Call, bool)>,
+    until: Instant,
 }
 
 #[derive(Clone, Debug)]
 struct Counting {
     state: Option<MemberState>,
     asks: Vec<(Call, bool, bool)>,
+    /// Until when it waits for the list of a partner that handed its part over.
+    list_until: Option<Instant>,
 }
 
 /// It compares its counters with what lives this often.
@@ -61,11 +74,12 @@ impl Speaker {
         config: PairConfig,
         member: Member,
         state: Option<MemberState>,
+        list_until: Option<Instant>,
     ) -> Self {
         Self {
             config,
             member,
-            counting: Some(Counting { state, asks: Vec::new() }),
+            counting: Some(Counting { state, asks: Vec::new(), list_until }),
             held: BTreeSet::new(),
             list: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -79,6 +93,8 @@ impl Speaker {
             waiting: VecDeque::new(),
             beat_at: None,
             greets: false,
+            leaving: None,
+            leave_at: None,
         }
     }
 
@@ -88,7 +104,8 @@ impl Speaker {
 
     pub(super) fn obey(&mut self, now: Instant, message: ToMember) {
         // Before it knows what lives it cannot say what is held; the coordinator asks again.
-        if self.counting.is_none() {
+        // What it gives away must not change any more either.
+        if self.counting.is_none() && self.leaving.is_none() {
             self.member.handle_input(now, MemberInput::Received(message));
         }
     }
@@ -106,7 +123,7 @@ impl Speaker {
         copied: bool,
         outputs: &mut Outputs,
     ) {
-        if self.counting.is_some() {
+        if self.counting.is_some() || self.leaving.is_some() {
             return;
         }
         if linked {
@@ -123,7 +140,15 @@ impl Speaker {
         present: bool,
         outputs: &mut Outputs,
     ) {
-        self.member.handle_timeout(now);
+        if self.leaving.as_ref().is_some_and(|leaving| leaving.until <= now) {
+            self.stay(now, outputs);
+        }
+        if self.leaving.is_none() {
+            self.member.handle_timeout(now);
+        }
+        if self.leave_at.is_some_and(|at| at <= now) {
+            self.leave_at = None;
+        }
         if self.beat_at.is_some_and(|at| at <= now) {
             self.beat_at = Some(now + self.config.period);
             let message = PairMessage::Current { serial: self.serial };
@@ -138,7 +163,10 @@ impl Speaker {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let lacking = self.lacking_since.filter(|_| !self.alone && !self.waiting.is_empty());
         let patience = lacking.map(|since| since + self.config.patience);
-        [self.member.poll_timeout(), self.beat_at, patience, Some(self.audit_at)]
+        let member = self.member.poll_timeout().filter(|_| self.leaving.is_none());
+        let leaving = self.leaving.as_ref().map(|leaving| leaving.until);
+        let list = self.counting.as_ref().and_then(|counting| counting.list_until);
+        [member, leaving, self.leave_at, list, self.beat_at, patience, Some(self.audit_at)]
             .into_iter()
             .flatten()
             .min()
@@ -154,6 +182,13 @@ impl Speaker {
     ) {
         if let Some(counting) = &mut self.counting {
             counting.asks.push((call, exempt, own));
+            return;
+        }
+        if let Some(leaving) = self.leaving.as_mut().filter(|_| !exempt) {
+            // The partner asks itself, once it has the part.
+            if own {
+                leaving.asks.push((call, exempt));
+            }
             return;
         }
         let verdict = match self.member.request(now, call, exempt) {
@@ -177,6 +212,9 @@ impl Speaker {
     pub(super) fn release(&mut self, now: Instant, id: CallId, outputs: &mut Outputs) {
         if let Some(counting) = &mut self.counting {
             counting.asks.retain(|(call, ..)| call.id != id);
+        }
+        if let Some(leaving) = &mut self.leaving {
+            leaving.asks.retain(|(call, _)| call.id != id);
         }
         self.held.remove(&id);
         self.list.remove(&id);
@@ -203,8 +241,10 @@ impl Speaker {
             PairMessage::Calls { calls, pending, last } => {
                 self.take_list(&calls, pending, last, outputs);
             }
+            PairMessage::Declined => self.stay(now, outputs),
             // The other was the speaker until now.
-            PairMessage::State { .. }
+            PairMessage::HandOver { .. }
+            | PairMessage::State { .. }
             | PairMessage::Current { .. }
             | PairMessage::List
             | PairMessage::Waits { .. }
@@ -214,9 +254,13 @@ impl Speaker {
 
     /// Learns what lives on this node.
     pub(super) fn live(&mut self, now: Instant, calls: Vec<Call>, outputs: &mut Outputs) {
-        let Some(Counting { state, asks }) = self.counting.take() else {
+        let Some(Counting { state, asks, .. }) = self.counting.take() else {
             return self.audit(now, calls, outputs);
         };
+        // Of a partner that handed its part over; what waits there has asked or asks again.
+        let theirs: Vec<Call> = self.list.values().copied().collect();
+        self.forget_list();
+        let calls: Vec<Call> = calls.into_iter().chain(theirs).collect();
         match state {
             Some(state) => {
                 self.member.take_over(now, &state, calls);
@@ -244,15 +288,33 @@ impl Speaker {
         self.forget_list();
     }
 
-    /// Ceases to speak.
-    pub(super) fn end(self, outputs: &mut Outputs) {
-        let own = self.counting.into_iter().flat_map(|counting| counting.asks);
-        for (call, ..) in own.filter(|(_, _, own)| *own) {
-            let verdict = Err(Denial::Unheard);
-            outputs.push_back(PairOutput::Decided { call: call.id, verdict });
+    /// Ceases to speak; returns the calls of this node about which nothing is decided, and whether they
+    /// pass every limit.
+    pub(super) fn end(self) -> Vec<(Call, bool)> {
+        let asks = self.counting.into_iter().flat_map(|counting| counting.asks);
+        let asks = asks.filter(|(.., own)| *own).map(|(call, exempt, _)| (call, exempt));
+        let held = self.member.held_calls().filter(|call| !self.held.contains(&call.id));
+        let leaving = self.leaving.into_iter().flat_map(|leaving| leaving.asks);
+        asks.chain(held.map(|call| (call, false))).chain(leaving).collect()
+    }
+
+    /// Hands its part to the partner, if that holds all that there is to hold.
+    pub(super) fn hand_over(&mut self, now: Instant, outputs: &mut Outputs) {
+        let held = self.stored == self.serial && 0 < self.serial && self.waiting.is_empty();
+        if !held || self.counting.is_some() || self.leaving.is_some() || self.leave_at.is_some() {
+            return;
         }
-        for call in self.member.held_calls().filter(|call| !self.held.contains(call)) {
-            outputs.push_back(PairOutput::Decided { call, verdict: Err(Denial::Unheard) });
+        self.leaving = Some(Leaving { asks: Vec::new(), until: now + self.config.period });
+        let serial = self.serial;
+        outputs.push_back(PairOutput::Partner(PairMessage::HandOver { serial }));
+    }
+
+    /// Nobody takes its part: it goes on, and tries again later.
+    fn stay(&mut self, now: Instant, outputs: &mut Outputs) {
+        let Some(Leaving { asks, .. }) = self.leaving.take() else { return };
+        self.leave_at = Some(now + self.config.period);
+        for (call, exempt) in asks {
+            self.request(now, call, exempt, true, outputs);
         }
     }
 
@@ -264,6 +326,12 @@ impl Speaker {
         present: bool,
         outputs: &mut Outputs,
     ) {
+        if let Some(counting) = &mut self.counting
+            && counting.list_until.is_some_and(|until| until <= now || !linked)
+        {
+            counting.list_until = None;
+            outputs.push_back(PairOutput::NeedLive { copied: true });
+        }
         let mut sends = Vec::new();
         while let Some(output) = self.member.poll_output() {
             match output {
@@ -326,6 +394,12 @@ impl Speaker {
         list.extend(calls.map(|call| (call.id, call)));
         if last {
             self.listed = true;
+            if let Some(counting) = &mut self.counting
+                && counting.list_until.take().is_none()
+            {
+                // It is being asked which calls live already.
+                return;
+            }
             outputs.push_back(PairOutput::NeedLive { copied: false });
         }
     }

@@ -132,6 +132,72 @@ fn a_question_that_is_answered_while_the_list_comes_counts() {
 }
 
 #[test]
+fn who_leaves_hands_its_part_over_and_no_call_is_refused_or_forgotten() {
+    let mut pair = Two::with_share(3);
+    pair.request(0, 1, false);
+    pair.request(1, 2, false);
+    pair.lives_at = [vec![call(1)], vec![call(2)]];
+
+    pair.deaf = true;
+    pair.input(0, PairInput::Leave);
+    pair.request(1, 3, false);
+    pair.request(0, 4, false);
+    assert_eq!((pair.verdicts.get(&3), pair.verdicts.get(&4)), (None, None), "they wait");
+    assert_eq!(pair.used(0), Some(2), "and nothing is let in meanwhile");
+    pair.deaf = false;
+    pair.deliver();
+
+    assert_eq!((pair.used(0), pair.used(1), pair.share(1)), (None, Some(3), Some(3)));
+    assert!(pair.verdicts[&3].is_ok());
+    assert!(matches!(pair.verdicts[&4], Err(Denial::Full(Refusal { used: 3, share: 3, .. }))));
+    pair.release(0, 1);
+    assert_eq!(pair.used(1), Some(2));
+}
+
+#[test]
+fn who_leaves_goes_on_while_nobody_takes_its_part() {
+    let mut pair = Two::with_share(3);
+    pair.loses_offers = true;
+    pair.input(0, PairInput::Leave);
+    pair.request(0, 1, false);
+    assert_eq!(pair.verdicts.get(&1), None, "it waits");
+    pair.input(0, PairInput::Received(PairMessage::Declined));
+    assert!(pair.verdicts[&1].is_ok(), "it was declined");
+
+    pair.pass(1_000);
+    pair.request(0, 2, false);
+    assert_eq!(pair.verdicts.get(&2), None, "it tries again");
+    pair.pass(1_000);
+    assert!(pair.verdicts[&2].is_ok(), "nobody answers");
+
+    pair.loses_offers = false;
+    pair.nodes[1].leaves = true;
+    pair.pass(2_000);
+    assert!(pair.used(0).is_some(), "who leaves too declines");
+    pair.nodes[1].leaves = false;
+    pair.pass(2_000);
+    assert_eq!(pair.used(1), Some(0), "who can takes it in the end");
+}
+
+#[test]
+fn who_takes_a_part_over_and_hears_no_list_counts_what_it_holds_copies_of() {
+    let mut pair = Two::with_share(3);
+    pair.request(0, 1, false);
+    pair.request(1, 2, false);
+    pair.live = vec![call(1), call(2)];
+    let serial = pair.nodes[1].copy.as_ref().unwrap().serial;
+    pair.nodes[1].handle_input(pair.now, PairInput::Received(PairMessage::HandOver { serial }));
+    pair.deaf = true;
+    pair.input(1, PairInput::Role(Role::Speaker));
+    pair.request(1, 3, false);
+    assert_eq!(pair.verdicts.get(&3), None, "nothing is counted yet");
+
+    pair.die(0);
+
+    assert_eq!(pair.used(1), Some(3));
+}
+
+#[test]
 fn calls_found_beyond_the_share_cost_a_new_round() {
     let mut pair = Two::with_share(1);
     pair.sent.clear();
@@ -174,6 +240,9 @@ struct Two {
     deaf: bool,
     mail: VecDeque<(usize, PairMessage)>,
     sent: Vec<ToCoordinator>,
+    takes_over: Option<usize>,
+    /// Loses what hands a part over.
+    loses_offers: bool,
     verdicts: std::collections::BTreeMap<u64, Result<Admission, Denial>>,
     /// What lives on each node, and on both where copies count.
     lives_at: [Vec<Call>; 2],
@@ -199,6 +268,8 @@ impl Two {
             deaf: false,
             mail: VecDeque::new(),
             sent: Vec::new(),
+            takes_over: None,
+            loses_offers: false,
             verdicts: std::collections::BTreeMap::new(),
             lives_at: [Vec::new(), Vec::new()],
             live: Vec::new(),
@@ -276,7 +347,14 @@ impl Two {
             if self.deaf {
                 return;
             }
+            if let Some(at) = self.takes_over.take() {
+                self.input(at, PairInput::Role(Role::Speaker));
+                self.input(1 - at, PairInput::Role(Role::Partner));
+            }
             let Some((to, message)) = self.mail.pop_front() else { return };
+            if self.loses_offers && matches!(message, PairMessage::HandOver { .. }) {
+                continue;
+            }
             self.nodes[to].handle_input(self.now, PairInput::Received(message));
         }
     }
@@ -297,6 +375,7 @@ impl Two {
                         let live = if copied { self.live.clone() } else { own };
                         self.nodes[at].handle_input(self.now, PairInput::Live(live));
                     }
+                    PairOutput::TakeOver => self.takes_over = Some(at),
                     PairOutput::Partner(_)
                     | PairOutput::Counted(_)
                     | PairOutput::Refused(_)
