@@ -120,6 +120,8 @@ pub enum Input {
     /// The partner can send no SIP any more, proven by the gates that gave its slots to this node:
     /// this node speaks for the segment, sooner than the partner's silence would tell.
     Fenced,
+    /// This node is about to leave: its partner shall speak for the segment, as soon as it can.
+    Leave,
     /// An operator wants the counters compared with the calls that live.
     Audit,
 }
@@ -309,6 +311,7 @@ impl Cluster {
                 self.pair.handle_input(now, PairInput::Live(calls));
             }
             Input::Fenced => self.elector.handle_input(now, election::Input::Fenced),
+            Input::Leave => self.pair.handle_input(now, PairInput::Leave),
             Input::Audit => self.pair.handle_input(now, PairInput::Audit),
         }
         self.settle(now);
@@ -334,6 +337,12 @@ impl Cluster {
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due_at
+    }
+
+    /// Returns whether this node counts the calls of its segment while its partner could.
+    pub fn holds_part(&self) -> bool {
+        let linked = self.config.partner().is_some_and(|partner| self.linked.contains(&partner));
+        linked && self.pair.member().is_some()
     }
 
     fn admit(&mut self, now: Instant, call: Call, exempt: bool) {

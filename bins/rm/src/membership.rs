@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use b2bua::Input;
 use driver::notes::{Found, Notes};
@@ -59,6 +59,8 @@ pub(crate) struct Membership {
     complaint_at: Option<Instant>,
     /// Takeovers of slots that the cluster was told of.
     takeovers: u64,
+    /// Until when this process, which leaves, waits for its partner to speak for the segment.
+    waits_until: Option<Instant>,
     counters: Counters,
 }
 
@@ -139,6 +141,7 @@ impl Membership {
             takers: None,
             complaint_at: None,
             takeovers: 0,
+            waits_until: None,
             counters: Counters::default(),
         };
         if let Some(document) = membership.documents.current() {
@@ -207,6 +210,17 @@ impl Membership {
         }
     }
 
+    /// This process drains.
+    pub(crate) fn leave(&mut self, now: Instant) {
+        self.waits_until.get_or_insert(now + LEAVES_WITHIN);
+        self.cluster.handle_input(now, cluster::Input::Leave);
+    }
+
+    /// Returns whether nothing of the segment is lost when this process ends.
+    pub(crate) fn may_leave(&self) -> bool {
+        !self.cluster.holds_part() || self.waits_until.is_none()
+    }
+
     /// Calls came back with their records: they are counted if they are not.
     pub(crate) fn audit(&mut self, now: Instant) {
         self.cluster.handle_input(now, cluster::Input::Audit);
@@ -215,10 +229,13 @@ impl Membership {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.documents.handle_timeout(now);
         self.cluster.handle_timeout(now);
+        if self.waits_until.is_some_and(|until| until <= now) {
+            self.waits_until = None;
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let at = [self.documents.poll_timeout(), self.cluster.poll_timeout()];
+        let at = [self.documents.poll_timeout(), self.cluster.poll_timeout(), self.waits_until];
         at.into_iter().flatten().min()
     }
 
@@ -369,6 +386,9 @@ impl Membership {
 fn send(peer: NodeId, (kind, payload): (u16, bytes::Bytes)) -> Output {
     Output::Frame { peer: driver::NodeId(peer.0), class: Class::Control, kind, payload }
 }
+
+/// A partner that cannot speak for the segment within this is not waited for.
+const LEAVES_WITHIN: Duration = Duration::from_secs(3);
 
 /// What is divided before there is a document: nothing.
 fn no_plan() -> Plan {

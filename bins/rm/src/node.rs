@@ -159,6 +159,9 @@ impl Rm {
         if let Some(role) = &mut self.b2b {
             role.drain_slots(now);
         }
+        if let Some(membership) = &mut self.membership {
+            membership.leave(now);
+        }
     }
 }
 

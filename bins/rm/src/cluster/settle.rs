@@ -213,6 +213,7 @@ impl Cluster {
                 self.counting = true;
                 self.outputs.push_back(Output::NeedLive { copied });
             }
+            PairOutput::TakeOver => self.elector.handle_input(now, election::Input::Fenced),
             PairOutput::Drifted(drifts) => self.outputs.push_back(Output::Drifted(drifts)),
             PairOutput::Alone(true) => self.alarm(Alarm::Alone),
             PairOutput::Alone(false) => {

@@ -12,6 +12,7 @@ use failover::{CallId, NodeId, verdicts};
 use super::Rm;
 use crate::b2b_role::Wish;
 use crate::frames::{Frame, send};
+use crate::membership::Membership;
 
 impl Rm {
     /// Carries every output to where it is taken in, until nothing moves any more.
@@ -39,6 +40,7 @@ impl Rm {
         if self.draining
             && !self.stopped
             && self.b2b.as_ref().is_none_or(|role| role.is_drained(stays))
+            && self.membership.as_ref().is_none_or(Membership::may_leave)
         {
             self.stopped = true;
             self.outputs.push_back(Output::Stop(StopReason::Drained));

@@ -197,6 +197,50 @@ fn a_cluster_document_is_given_to_a_running_process_and_outlives_it() {
     assert!(texts.any(|text| text.contains("\"document\":7")));
 }
 
+#[test]
+fn a_process_that_drains_lets_its_partner_count_the_calls_of_the_segment() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let document = file("leaves-document", PAIR_DOCUMENT);
+    let start = |node: u8, roles: &str, rest: &str| {
+        let store = folder.join(format!("leaves-{node}"));
+        // It may be there from the last time.
+        let _ = std::fs::remove_dir_all(&store);
+        let text = PAIR
+            .replace("NODE", &node.to_string())
+            .replace("OTHER", &(3 - node).to_string())
+            .replace("ROLES", roles)
+            .replace("THEIRS", if node == 1 { "\"gate\", " } else { "" })
+            .replace("STORE", &format!("{store:?}"))
+            .replace("DOCUMENT", &format!("{document:?}"));
+        Program::start(RM, &file(&format!("leaves-{node}"), &format!("{text}{rest}")))
+    };
+    let gate = "[[listener]]\nlisten = \"127.9.8.2:5060\"\n";
+    // Who is there first speaks.
+    let mut first = start(1, "\"b2b\", \"controller\"", "");
+    first.log_until("started");
+    let _second = start(2, "\"gate\", \"b2b\", \"controller\"", gate);
+    first.log_until("link up");
+    let ask = |node: u8, path: &str| {
+        let address = format!("127.9.8.{node}:9131").parse().unwrap();
+        // Until it listens nobody answers.
+        page(address, path).unwrap_or_default()
+    };
+    #[expect(clippy::disallowed_methods, reason = "a real process takes its time")]
+    let speaks = (0..600).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        ask(1, "/api/v1/tenants").contains("\"name\":\"all\"")
+            && ask(2, "/api/v1/cluster").contains("\"speaker\":\"1/1\"")
+    });
+    assert!(speaks, "{}", ask(2, "/api/v1/cluster"));
+
+    assert!(first.drain().success());
+
+    // By its silence alone this would be known after three seconds.
+    let cluster = ask(2, "/api/v1/cluster");
+    assert!(cluster.contains("\"speaker\":\"1/2\""), "{cluster}");
+    assert!(ask(2, "/api/v1/tenants").contains("\"name\":\"all\""));
+}
+
 /// Sends a request until a final answer comes, and acknowledges that of an INVITE.
 fn ask(phone: &UdpSocket, method: &str, call_id: &str) -> String {
     let local = phone.local_addr().unwrap();
@@ -314,4 +358,55 @@ const SECOND_AS_PEER: &str = r#"
 id = 2
 roles = ["gate"]
 link = "127.9.5.2:7102"
+"#;
+
+/// One of two b2bs of a segment; the second has the gate.
+const PAIR: &str = r#"
+[node]
+id = NODE
+address = "127.9.8.NODE"
+roles = [ROLES]
+realtime = false
+
+[segment]
+id = 1
+rm = NODE
+site = "london"
+key = "00112233445566ff"
+
+[cluster]
+document = DOCUMENT
+
+[store]
+path = STORE
+
+[links]
+listen = "127.9.8.NODE:7101"
+plaintext = true
+
+[http]
+listen = "127.9.8.NODE:9131"
+
+[[peer]]
+id = OTHER
+roles = [THEIRS"b2b", "controller"]
+link = "127.9.8.OTHER:7101"
+segment = 1
+rm = OTHER
+
+[[peer]]
+id = 31
+roles = ["mediagate"]
+link = "127.9.8.31:7131"
+"#;
+
+const PAIR_DOCUMENT: &str = r#"version = 1
+[[segment]]
+id = 1
+site = "london"
+sip = ["127.9.8.2:5060"]
+nodes = [{ rm = 1, id = 1 }, { rm = 2, id = 2 }]
+[[tenant]]
+name = "all"
+calls = 10
 "#;

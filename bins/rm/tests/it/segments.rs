@@ -5,6 +5,7 @@
 mod faults;
 mod frames;
 mod judge;
+mod leave;
 mod long;
 mod seeds;
 mod world;

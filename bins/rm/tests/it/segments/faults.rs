@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use election::{NodeId, Segment};
-use rm::cluster::Share;
+use rm::cluster::{Input, Share};
 
 use super::world::{Dice, Ms, World, plan, share};
 
@@ -15,6 +15,7 @@ enum Fault {
     Restart,
     RestartWithoutDisk,
     Pause,
+    Leave,
     OneWayCut,
     PairCut,
     Partition,
@@ -26,7 +27,7 @@ enum Fault {
 }
 
 /// Healing and returning often, or all would end in pieces.
-const FAULTS: [Fault; 19] = [
+const FAULTS: [Fault; 20] = [
     Fault::Crash,
     Fault::CrashSpeaker,
     Fault::CrashSpeaker,
@@ -36,6 +37,7 @@ const FAULTS: [Fault; 19] = [
     Fault::Restart,
     Fault::RestartWithoutDisk,
     Fault::Pause,
+    Fault::Leave,
     Fault::OneWayCut,
     Fault::PairCut,
     Fault::Partition,
@@ -89,6 +91,7 @@ pub(super) fn strike(world: &mut World) -> Ms {
         for at in dead {
             world.start(at);
         }
+        tell_topology(world);
         return 0;
     }
     let at = world.dice.pick(&working);
@@ -123,6 +126,7 @@ pub(super) fn strike(world: &mut World) -> Ms {
             world.pause(at, span, clock_ran);
             return span;
         }
+        Fault::Leave => world.feed(at, Input::Leave),
         Fault::OneWayCut => {
             if at != other {
                 world.cut(at, other);

@@ -103,6 +103,8 @@ fn what_a_pair_says_has_its_golden_bytes() {
     check_form("unheard", &answer(Err(Denied::Unheard)));
     check_form("release", &PairMessage::Release { call: 1 << 40 });
     check_form("list", &PairMessage::List);
+    check_form("hand-over", &PairMessage::HandOver { serial: 3 });
+    check_form("declined", &PairMessage::Declined);
     check_form("calls", &PairMessage::Calls { calls: vec![told], pending: true, last: false });
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use election::{NodeId, Segment};
 use quota_split::handover::{PairMessage, Stamp, ToMember};
 use quota_split::{CallId, Counter, Recipe};
-use rm::cluster::{Alarm, Cluster, ClusterFrame, Kept, Output, Plan};
+use rm::cluster::{Alarm, Cluster, ClusterFrame, Kept, Output, Plan, Why};
 
 use super::world::{LIMITED, Live, Ms, Node, World};
 
@@ -38,6 +38,8 @@ pub(super) struct Judge {
     pub(super) admitted: u64,
     pub(super) divided: u64,
     pub(super) drifted: u64,
+    /// Calls refused because nobody counted.
+    pub(super) unheard: u64,
 }
 
 impl Judge {
@@ -109,6 +111,7 @@ impl Judge {
             Output::Decided { call, verdict } => {
                 self.decide(at, *call, verdict.is_ok());
                 self.admitted += u64::from(verdict.is_ok());
+                self.unheard += u64::from(*verdict == Err(Why::Unheard));
                 call.0 << 1 | u64::from(verdict.is_ok())
             }
             Output::NeedLive { .. } => {

@@ -342,7 +342,7 @@ impl World {
         self.feed(at, input);
     }
 
-    fn feed(&mut self, at: usize, input: Input) {
+    pub(super) fn feed(&mut self, at: usize, input: Input) {
         let now = self.instant(at);
         let Some(cluster) = self.nodes[at].cluster.as_mut() else { return };
         cluster.handle_input(now, input);

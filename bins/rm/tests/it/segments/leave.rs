@@ -1,0 +1,52 @@
+//! A speaker that is told to leave.
+
+use std::sync::Arc;
+
+use election::{NodeId, Segment};
+use rm::cluster::{Cluster, Input};
+
+use super::judge::{cells, rest};
+use super::world::{World, plan, share};
+
+#[test]
+fn a_speaker_that_leaves_hands_its_part_over_and_no_counter_and_no_call_changes() {
+    for seed in 0..20 {
+        let ids = [(1, 1), (1, 2), (2, 1)];
+        let ids = ids.map(|(segment, rm)| NodeId { segment: Segment(segment), rm });
+        let segments = [(Segment(1), share(200, false)), (Segment(2), share(100, false))].into();
+        let mut world = World::new(seed, &ids, Arc::new(plan(1, [30, 12, 12, 12, 12], segments)));
+        for at in 0..3 {
+            world.start(at);
+        }
+        world.run_for(25_000);
+        // No call comes or goes while the counters are compared.
+        (world.arrivals, world.hangs) = (false, false);
+        world.run_for(1_000);
+        let before = of(&world, 0).unwrap();
+        (world.arrivals, world.hangs) = (true, true);
+        world.run_for(300);
+        let unheard = world.judge.unheard;
+
+        world.feed(0, Input::Leave);
+        (world.arrivals, world.hangs) = (false, false);
+        world.run_for(400);
+        assert_eq!(of(&world, 0), None, "seed {seed}: it speaks no more");
+        let after = of(&world, 1).unwrap_or_else(|| panic!("seed {seed}: nobody speaks"));
+        let caps = |cells: [(u32, u32); 5]| cells.map(|(cap, _)| cap);
+        assert_eq!(caps(after)[..4], caps(before)[..4], "seed {seed}: what is lent may move");
+        (world.arrivals, world.hangs) = (true, true);
+        world.run_for(3_000);
+        assert_eq!(world.judge.unheard, unheard, "seed {seed}: calls were refused");
+
+        world.crash(0);
+        world.run_for(30_000);
+        (world.arrivals, world.hangs) = (false, false);
+        world.run_for(2_000);
+        rest(&mut world).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+        assert!(of(&world, 1).is_some());
+    }
+}
+
+fn of(world: &World, at: usize) -> Option<[(u32, u32); 5]> {
+    world.nodes[at].cluster.as_ref().and_then(|cluster: &Cluster| cells(cluster))
+}
