@@ -141,6 +141,8 @@ impl Node for Dealer {
             | Input::Congested { .. }
             | Input::Request { .. }
             | Input::Woken
+            | Input::Message { .. }
+            | Input::Unsent { .. }
             | Input::Reload => {}
         }
     }

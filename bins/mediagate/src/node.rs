@@ -187,7 +187,12 @@ impl Node for Mediagate {
                 }
             }
             // A worker has something to say; nothing of the configuration can change.
-            Input::Woken | Input::Request { .. } | Input::Congested { .. } | Input::Reload => {}
+            Input::Message { .. }
+            | Input::Unsent { .. }
+            | Input::Woken
+            | Input::Request { .. }
+            | Input::Congested { .. }
+            | Input::Reload => {}
         }
         self.settle(now);
     }

@@ -124,6 +124,8 @@ impl Inline {
             | Input::Request { .. }
             | Input::Woken
             | Input::Drain
+            | Input::Message { .. }
+            | Input::Unsent { .. }
             | Input::Reload => {}
         }
         self.collect();

@@ -20,6 +20,7 @@ pub mod sim;
 mod sockets;
 pub mod spool;
 pub mod store;
+mod stream;
 mod sys;
 pub mod tls;
 
@@ -27,9 +28,10 @@ pub use link::{Dial, LinksConfig, LinksError, Security};
 pub use logging::{LogConfig, flush_log, log_is_past, log_mark, logging};
 pub use metrics::Metrics;
 pub use node::{
-    BindError, Class, Input, Node, NodeId, Output, Reply, Request, SocketId, Start, StopReason,
-    Verb,
+    BindError, Class, ConnectionId, Input, Node, NodeId, Output, Reply, Request, SocketId, Start,
+    StopReason, Verb,
 };
 pub use program::{Apply, Program};
 pub use run::{RunConfig, RunError, run};
+pub use stream::StreamLimits;
 pub use sys::realtime;

@@ -8,8 +8,10 @@ use std::task::Waker;
 use std::time::Instant;
 
 use bytes::Bytes;
+use sip_core::Message;
 
 use crate::metrics::Metrics;
+use crate::stream::StreamLimits;
 
 /// A process of a cluster; unique in it, given by the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,9 +23,13 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// A datagram socket, named by the node that asked for it.
+/// A datagram or stream socket, named by the node that asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
+
+/// A connection of a stream socket. Never zero; it names no other one in the same life of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u32);
 
 /// Which of the connections to a peer a frame takes.
 ///
@@ -67,14 +73,14 @@ pub enum Input {
     /// The socket is open; `local` has the port that the system chose if the
     /// node asked for port 0.
     Bound {
-        /// The socket of the [`Output::Bind`].
+        /// The socket of the [`Output::Bind`] or [`Output::Listen`].
         socket: SocketId,
         /// Its local address.
         local: SocketAddr,
     },
     /// The socket could not be opened and does not exist.
     BindFailed {
-        /// The socket of the [`Output::Bind`].
+        /// The socket of the [`Output::Bind`] or [`Output::Listen`].
         socket: SocketId,
         /// Why.
         error: BindError,
@@ -86,6 +92,28 @@ pub enum Input {
         /// Its source address.
         from: SocketAddr,
         /// Its payload, in an allocation of its own.
+        bytes: Bytes,
+    },
+    /// One SIP message came over a connection; look at its verdict. After one that a stream cannot be
+    /// read beyond, nothing more comes, and what is said over the connection at once is the last.
+    Message {
+        /// The stream socket.
+        socket: SocketId,
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer's end of it.
+        from: SocketAddr,
+        /// The message.
+        message: Box<Message>,
+    },
+    /// A message of an [`Output::Stream`] was not said, or only its beginning: there is no connection
+    /// to take it. What the kernel has taken may be lost without a word.
+    Unsent {
+        /// The stream socket.
+        socket: SocketId,
+        /// Where it was to go, or the other end of the connection that was to take it.
+        to: SocketAddr,
+        /// The message.
         bytes: Bytes,
     },
     /// The host of a connected socket's peer answered that nobody listens
@@ -219,7 +247,30 @@ pub enum Output {
         /// are reported.
         peer: Option<SocketAddr>,
     },
-    /// Close a datagram socket. Nothing is heard from it any more.
+    /// Open a stream socket for SIP, which takes connections and makes them from its address; it answers
+    /// keep-alives by itself. Answered by [`Input::Bound`] or [`Input::BindFailed`], not before this
+    /// call's outputs are drained.
+    Listen {
+        /// The name that the node will use; free until now.
+        socket: SocketId,
+        /// Port 0 lets the system choose.
+        local: SocketAddr,
+        /// What peers may do.
+        limits: StreamLimits,
+    },
+    /// Say one SIP message over a connection. [`Input::Unsent`] gives back what cannot be said.
+    Stream {
+        /// The stream socket.
+        socket: SocketId,
+        /// The connection, as long as it stands.
+        over: Option<ConnectionId>,
+        /// Where else: over a connection with this peer, which is made if there is none. With port 0
+        /// there is no other way.
+        to: SocketAddr,
+        /// The message.
+        bytes: Bytes,
+    },
+    /// Close a socket; a stream socket with its connections. Nothing is heard from it any more.
     Unbind {
         /// The socket; one that does not exist is ignored.
         socket: SocketId,

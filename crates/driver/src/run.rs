@@ -1,8 +1,8 @@
 //! The loop that runs one node with real sockets, on one thread.
 //!
-//! A turn: wait; receive from every readable socket and link, and give the
-//! node each datagram and frame; tell it the time if it is due; then one
-//! write per link and one sendmmsg per socket.
+//! A turn: wait; receive from every readable socket, link and stream, and give the
+//! node each datagram, frame and message; tell it the time if it is due; then one
+//! write per link and stream and one sendmmsg per socket.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -22,9 +22,10 @@ use crate::http::{self, Board, Token};
 use crate::link::{HANDSHAKES_TOKEN, Identity, Links, LinksConfig, LinksError};
 use crate::logging::{flush_log, lines_lost};
 use crate::metrics::Metrics;
-use crate::node::{Input, Node, NodeId, Output, SocketId, Start, StopReason};
+use crate::node::{BindError, Input, Node, NodeId, Output, SocketId, Start, StopReason};
 use crate::numbers::{Numbers, NumbersError};
 use crate::sockets::Sockets;
+use crate::stream::{Streams, Tokens};
 use crate::sys::{Bell, Poller, realtime};
 
 /// How long a stopping process goes on writing what was said before.
@@ -33,7 +34,8 @@ const METRICS_PERIOD: Duration = Duration::from_secs(1);
 /// Rounds of sending in one turn: what is sent may fail and be answered.
 const ROUNDS_MAX: usize = 4;
 
-// Below these, a token is the id of a connection. The links have one of their own.
+// Below these, a token is the id of a link's connection. The links have one of their own.
+const STREAM_TOKENS: u64 = 1 << 61;
 const SOCKET_TOKENS: u64 = 1 << 62;
 const LISTENER_TOKEN: u64 = u64::MAX;
 const BELL_TOKEN: u64 = u64::MAX - 1;
@@ -134,6 +136,7 @@ pub(crate) struct Loop<N> {
     signals: Option<SignalFd>,
     links: Links,
     sockets: Sockets,
+    streams: Streams,
     board: Option<Arc<Board>>,
     /// Held so that no other process of this node gets its own.
     _numbers: Option<Numbers>,
@@ -194,6 +197,10 @@ impl<N: Node> Loop<N> {
         Ok(Self {
             node,
             sockets: Sockets::new(poller.clone(), SOCKET_TOKENS),
+            streams: Streams::new(
+                poller.clone(),
+                Tokens { listeners: SOCKET_TOKENS, connections: STREAM_TOKENS },
+            ),
             poller,
             bell,
             signals: None,
@@ -218,7 +225,7 @@ impl<N: Node> Loop<N> {
         loop {
             let now = clock();
             if let Some(stopping) = &self.stopping
-                && (stopping.until <= now || self.links.is_flushed())
+                && (stopping.until <= now || (self.links.is_flushed() && self.streams.is_flushed()))
             {
                 return match &stopping.reason {
                     StopReason::Drained => Ok(()),
@@ -242,6 +249,7 @@ impl<N: Node> Loop<N> {
     fn timeout(&self, now: Instant) -> Duration {
         let mut at = self.links.poll_timeout();
         at = at.min(self.node.poll_timeout().unwrap_or(at));
+        at = at.min(self.streams.poll_timeout().unwrap_or(at));
         if self.board.is_some() {
             at = at.min(self.metrics_at);
         }
@@ -270,8 +278,16 @@ impl<N: Node> Loop<N> {
             LISTENER_TOKEN => self.links.accept(clock()),
             HANDSHAKES_TOKEN => self.links.handshaken(clock()),
             SOCKET_TOKENS.. => {
-                if let Ok(id) = u32::try_from(token - SOCKET_TOKENS) {
+                let Ok(id) = u32::try_from(token - SOCKET_TOKENS) else { return };
+                if self.streams.has(SocketId(id)) {
+                    self.streams.accept(clock(), SocketId(id));
+                } else {
                     self.sockets.receive(SocketId(id), &mut self.inputs);
+                }
+            }
+            STREAM_TOKENS.. => {
+                if let Ok(id) = u32::try_from(token - STREAM_TOKENS) {
+                    self.streams.ready(clock(), id, flags);
                 }
             }
             connection => self.links.ready(clock(), connection, flags),
@@ -307,6 +323,7 @@ impl<N: Node> Loop<N> {
     fn handle_timeouts(&mut self) {
         let now = clock();
         self.links.handle_timeout(now);
+        self.streams.handle_timeout(now);
         self.deliver();
         let now = clock();
         if let Some(at) = self.node.poll_timeout()
@@ -332,6 +349,7 @@ impl<N: Node> Loop<N> {
         for _ in 0..ROUNDS_MAX {
             self.sockets.flush(&mut self.inputs);
             self.links.flush(clock());
+            self.streams.flush(clock());
             if !self.deliver() {
                 return true;
             }
@@ -352,7 +370,8 @@ impl<N: Node> Loop<N> {
                 // Keeps its memory.
                 self.inputs = inputs;
             }
-            let Some(input) = self.answers.pop_front().or_else(|| self.links.poll_event()) else {
+            let answer = self.answers.pop_front().or_else(|| self.links.poll_event());
+            let Some(input) = answer.or_else(|| self.streams.poll_event()) else {
                 if self.inputs.is_empty() {
                     return any;
                 }
@@ -378,12 +397,26 @@ impl<N: Node> Loop<N> {
                     self.links.send(now, peer, class, kind, &payload);
                 }
                 Output::Bind { socket, local, peer } => {
-                    self.answers.push_back(match self.sockets.bind(socket, local, peer) {
-                        Ok(local) => Input::Bound { socket, local },
-                        Err(error) => Input::BindFailed { socket, error },
-                    });
+                    let bound = match self.streams.has(socket) {
+                        true => Err(BindError::InUse),
+                        false => self.sockets.bind(socket, local, peer),
+                    };
+                    self.answers.push_back(answer(socket, bound));
                 }
-                Output::Unbind { socket } => self.sockets.unbind(socket, &mut self.inputs),
+                Output::Listen { socket, local, limits } => {
+                    let bound = match self.sockets.has(socket) {
+                        true => Err(BindError::InUse),
+                        false => self.streams.listen(socket, local, limits),
+                    };
+                    self.answers.push_back(answer(socket, bound));
+                }
+                Output::Stream { socket, over, to, bytes } => {
+                    self.streams.send(now, socket, over, to, bytes);
+                }
+                Output::Unbind { socket } => {
+                    self.sockets.unbind(socket, &mut self.inputs);
+                    self.streams.unlisten(now, socket);
+                }
                 Output::Reply { id, reply } => {
                     if let Some(board) = &self.board {
                         board.reply(id, reply);
@@ -403,6 +436,7 @@ impl<N: Node> Loop<N> {
         self.node.metrics(out);
         self.links.metrics(unix_ms(), out);
         self.sockets.metrics(out);
+        self.streams.metrics(out);
         let counters = &mut self.counters;
         out.counter("driver_turns_total", "Turns of the loop.", &[], counters.turns);
         let (name, help) = ("driver_realtime", "Whether the loop has a real-time class.");
@@ -418,6 +452,14 @@ impl<N: Node> Loop<N> {
     #[cfg(test)]
     fn listens_on(&self) -> Option<SocketAddr> {
         self.links.listens_on()
+    }
+}
+
+/// What a node is told of a socket that it asked for.
+fn answer(socket: SocketId, bound: Result<SocketAddr, BindError>) -> Input {
+    match bound {
+        Ok(local) => Input::Bound { socket, local },
+        Err(error) => Input::BindFailed { socket, error },
     }
 }
 

@@ -28,6 +28,9 @@
 //!   it says. One that finds no socket on a living host is refused.
 //! - **Links** keep their order; loss there is delay, as with TCP. They end
 //!   with their process at once, and by silence after a cut or a pause.
+//! - **Streams of SIP** do the same, but for what is under way: a connection ends
+//!   when its process does, and when what was sent is not acknowledged in time.
+//!   Slow, idle and greedy peers are not simulated.
 //! - **A cut** is one-way. Frames wait for its end and then for the next
 //!   retransmission; datagrams are lost.
 //! - **A pause** is that of SIGSTOP: what comes waits in bounded buffers and is
@@ -49,6 +52,7 @@ use self::link::Link;
 pub use self::net::Path;
 use self::net::Route;
 use self::random::Random;
+use self::stream::{Listening, Stream};
 use self::trace::Trace;
 use crate::node::{
     Class, Input, Node, NodeId, Output, Reply, Request, SocketId, Start, StopReason,
@@ -59,6 +63,7 @@ mod fault;
 mod link;
 mod net;
 mod random;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -108,6 +113,8 @@ pub struct Sim<N> {
     links: Vec<Link>,
     /// By node, peer and class: the link and which of its ends the node is.
     ends: BTreeMap<(usize, NodeId, Class), (usize, usize)>,
+    /// All connections of SIP there ever were.
+    streams: Vec<Stream>,
 }
 
 /// A place for the lives of one node.
@@ -128,6 +135,8 @@ struct Slot<N> {
     /// What the node said last about its timer.
     timeout: Option<Instant>,
     sockets: BTreeMap<SocketId, Binding>,
+    listening: BTreeMap<SocketId, Listening>,
+    makes_no_streams: bool,
     port_next: u16,
     bell: Arc<Bell>,
     stopped: Option<StopReason>,
@@ -157,6 +166,8 @@ enum Event {
     Datagram { sender: usize, socket: SocketId, from: SocketAddr, to: SocketAddr, bytes: Bytes },
     /// Something of a link.
     Link(link::Event),
+    /// Something of a connection of SIP.
+    Stream(stream::Event),
 }
 
 type Watch<'a> = &'a mut dyn FnMut(NodeId, &Input) -> bool;
@@ -180,6 +191,7 @@ impl<N: Node> Sim<N> {
             bound: BTreeMap::new(),
             links: Vec::new(),
             ends: BTreeMap::new(),
+            streams: Vec::new(),
         }
     }
 
@@ -210,6 +222,8 @@ impl<N: Node> Sim<N> {
             inbox_len: 0,
             timeout: None,
             sockets: BTreeMap::new(),
+            listening: BTreeMap::new(),
+            makes_no_streams: false,
             port_next: 0,
             bell: Arc::default(),
             stopped: None,
@@ -347,6 +361,7 @@ impl<N: Node> Sim<N> {
                 self.datagram_arrives(sender, socket, from, to, bytes, watch)
             }
             Event::Link(event) => self.link_event(event, watch),
+            Event::Stream(event) => self.stream_event(event, watch),
         }
     }
 
@@ -413,7 +428,20 @@ impl<N: Node> Sim<N> {
                 };
                 self.tell_later(node, self.now, answer);
             }
-            Output::Unbind { socket } => self.unbind(node, socket),
+            Output::Listen { socket, local, limits } => {
+                let answer = match self.listen(node, socket, local, limits) {
+                    Ok(local) => Input::Bound { socket, local },
+                    Err(error) => Input::BindFailed { socket, error },
+                };
+                self.tell_later(node, self.now, answer);
+            }
+            Output::Stream { socket, over, to, bytes } => {
+                self.stream_message(node, socket, over, to, bytes);
+            }
+            Output::Unbind { socket } => {
+                self.unbind(node, socket);
+                self.unlisten(node, socket);
+            }
             Output::Datagram { socket, to, bytes } => self.datagram(node, socket, to, bytes),
             Output::Frame { peer, class, kind, payload } => {
                 self.frame(node, peer, class, kind, payload);

@@ -97,6 +97,11 @@ impl Sockets {
         Ok(local)
     }
 
+    /// Whether a name is that of a socket.
+    pub(crate) fn has(&self, id: SocketId) -> bool {
+        self.sockets.contains_key(&id)
+    }
+
     /// Sends what waits and closes a socket.
     pub(crate) fn unbind(&mut self, id: SocketId, inputs: &mut Vec<Input>) {
         self.send_all(id, inputs);
@@ -212,7 +217,7 @@ impl Sockets {
     }
 }
 
-fn bind_error(error: &io::Error) -> BindError {
+pub(crate) fn bind_error(error: &io::Error) -> BindError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => BindError::InUse,
         Some(libc::EADDRNOTAVAIL) => BindError::NotHere,

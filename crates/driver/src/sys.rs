@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// `linux/sched.h`; the C library's headers leave it out.
 const SCHED_RESET_ON_FORK: libc::c_int = 0x4000_0000;
@@ -124,6 +125,15 @@ pub fn realtime() -> io::Result<()> {
         libc::sched_setscheduler(0, libc::SCHED_FIFO | SCHED_RESET_ON_FORK, &raw const parameters)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Raises the process's limit of open files as far as it goes, and returns it.
+pub(crate) fn files_max() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        return Ok(hard);
+    }
+    Ok(soft)
 }
 
 /// Wakes a [`Poller`] from any thread.

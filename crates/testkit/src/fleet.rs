@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use driver::{Input, Metrics, Node, Output, SocketId};
+use driver::{Input, Metrics, Node, Output, SocketId, StreamLimits};
 
 use crate::ear::{Ear, Heard};
 pub use crate::fleet::config::{Config, Speech};
@@ -61,7 +61,7 @@ impl Desk<'_> {
     pub(crate) fn send(&mut self, socket: SocketId, to: SocketAddr, bytes: &Bytes) {
         let what = What::Sent { to, bytes: bytes.clone() };
         self.journal.note(self.now, Some(self.phone), what);
-        self.outputs.push_back(Output::Datagram { socket, to, bytes: bytes.clone() });
+        self.outputs.push_back(output(self.config, self.phone, socket, to, bytes.clone()));
     }
 
     pub(crate) fn bind(&mut self, socket: SocketId, local: SocketAddr) {
@@ -97,6 +97,17 @@ impl Fleet {
         }
         let phones: Vec<Phone> =
             (0..config.phones).map(|id| Phone::new(PhoneId(id), &config)).collect();
+        if 0 < config.streams {
+            outputs.extend((0..config.sip_sockets).map(|index| Output::Listen {
+                socket: stream_of(SocketId(u32::from(index))),
+                local: SocketAddr::new(config.ip, config.sip_port + index),
+                limits: StreamLimits::default(),
+            }));
+        }
+        let mut bind = |socket, port| {
+            let local = SocketAddr::new(config.ip, port);
+            outputs.push_back(Output::Bind { socket, local, peer: None });
+        };
         for phone in (0..config.rtp_ports()).map(PhoneId) {
             bind(config.rtp_socket(phone, false), config.rtp_addr(phone).port());
         }
@@ -354,6 +365,9 @@ impl Node for Fleet {
                     }
                 }
             },
+            Input::Message { socket, from, message, .. } => {
+                self.hear_sip(now, SocketId(socket.0 - STREAMS), from, message.bytes());
+            }
             Input::Bound { .. }
             | Input::BindFailed { .. }
             | Input::Refused { .. }
@@ -364,6 +378,7 @@ impl Node for Fleet {
             | Input::Request { .. }
             | Input::Woken
             | Input::Drain
+            | Input::Unsent { .. }
             | Input::Reload => {}
         }
     }
@@ -387,6 +402,28 @@ impl Node for Fleet {
 
     fn metrics(&self, _out: &mut Metrics) {}
 }
+
+/// Sends a message of a phone as that phone does.
+fn output(
+    config: &Config,
+    phone: PhoneId,
+    socket: SocketId,
+    to: SocketAddr,
+    bytes: Bytes,
+) -> Output {
+    match config.has_streams(phone) {
+        true => Output::Stream { socket: stream_of(socket), over: None, to, bytes },
+        false => Output::Datagram { socket, to, bytes },
+    }
+}
+
+/// Returns the stream socket at the address of a SIP socket.
+fn stream_of(socket: SocketId) -> SocketId {
+    SocketId(STREAMS + socket.0)
+}
+
+/// Sockets from this number on are for streams.
+const STREAMS: u32 = 1 << 30;
 
 fn index(phone: PhoneId) -> usize {
     usize::try_from(phone.0).unwrap_or(usize::MAX)

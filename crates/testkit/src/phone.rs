@@ -428,10 +428,12 @@ impl Phone {
 const ALLOW: &str = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO";
 
 fn via(desk: &Desk<'_>, branch: &str) -> String {
-    format!("SIP/2.0/UDP {};branch={branch};rport", desk.config.sip_addr(desk.phone))
+    let transport = if desk.config.has_streams(desk.phone) { "TCP" } else { "UDP" };
+    format!("SIP/2.0/{transport} {};branch={branch};rport", desk.config.sip_addr(desk.phone))
 }
 
 fn contact(desk: &Desk<'_>) -> String {
     let (user, address) = (desk.config.user(desk.phone), desk.config.sip_addr(desk.phone));
-    format!("<sip:{user}@{address}>")
+    let transport = if desk.config.has_streams(desk.phone) { ";transport=tcp" } else { "" };
+    format!("<sip:{user}@{address}{transport}>")
 }

@@ -240,7 +240,11 @@ impl Room {
                 Output::Unbind { socket } => {
                     self.sockets.remove(&socket);
                 }
-                Output::Frame { .. } | Output::Reply { .. } | Output::Stop(_) => {}
+                Output::Listen { .. }
+                | Output::Stream { .. }
+                | Output::Frame { .. }
+                | Output::Reply { .. }
+                | Output::Stop(_) => {}
             }
         }
     }

@@ -12,6 +12,8 @@ use super::*;
 use crate::link::{Dial, Security};
 use crate::node::{BindError, Class};
 
+mod streams;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 const SOCKET: SocketId = SocketId(7);
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

@@ -115,6 +115,19 @@ impl<N: Node> Sim<N> {
         self.silence_changed(&before);
     }
 
+    /// Breaks every connection of SIP between two nodes, as something between them that forgets does:
+    /// each end finds out at once, and what was under way is lost.
+    pub fn break_streams(&mut self, one: NodeId, other: NodeId) {
+        let (one, other) = (self.place(one), self.place(other));
+        self.forget_between(one, other);
+    }
+
+    /// Lets a node make no connection of SIP any more, as if all its peers were behind a NAT.
+    pub fn refuse_streams(&mut self, id: NodeId) {
+        let node = self.place(id);
+        self.nodes[node].makes_no_streams = true;
+    }
+
     /// Makes a node's wall clock jump. Nodes read it only when they start.
     pub fn jump_clock(&mut self, id: NodeId, by_ms: i64) {
         let node = self.place(id);
@@ -125,12 +138,14 @@ impl<N: Node> Sim<N> {
     pub(super) fn end(&mut self, node: usize) {
         if self.nodes[node].node.is_some() {
             self.end_links(node);
+            self.end_streams(node);
             self.end_silently(node);
         }
     }
 
     fn end_silently(&mut self, node: usize) {
         self.forget_links(node);
+        self.forget_streams(node);
         self.timers[node] = u64::MAX;
         let slot = &mut self.nodes[node];
         slot.node = None;
@@ -150,6 +165,7 @@ impl<N: Node> Sim<N> {
             self.silence_changed(&before);
             if !is_cut {
                 self.release_frames(from, to);
+                self.release_streams(from, to);
             }
         }
     }

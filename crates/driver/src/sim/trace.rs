@@ -64,6 +64,18 @@ impl Trace {
                 self.bytes(request.path.as_bytes());
                 self.bytes(&request.body);
             }
+            Input::Message { socket, connection, from, message } => {
+                self.add(13);
+                self.add(u64::from(socket.0) << 32 | u64::from(connection.0));
+                self.addr(*from);
+                self.bytes(message.bytes());
+            }
+            Input::Unsent { socket, to, bytes } => {
+                self.add(14);
+                self.add(socket.0.into());
+                self.addr(*to);
+                self.bytes(bytes);
+            }
             Input::Drain => self.add(10),
             Input::Reload => self.add(11),
         }

@@ -31,6 +31,9 @@ pub struct Config {
     pub sip_port: u16,
     /// How many SIP sockets the phones share.
     pub sip_sockets: u16,
+    /// How many of the phones, the first ones, speak SIP over connections, which they make to their
+    /// server and take at the address of their SIP socket. Not in a [`Studio`](crate::Studio).
+    pub streams: u32,
     /// The RTP port of the first phone. Each has four: RTP, RTCP (not opened),
     /// another RTP port for [`SpeaksFrom::OtherPort`](crate::SpeaksFrom), none.
     pub rtp_port: u16,
@@ -67,6 +70,7 @@ impl Config {
             server: None,
             sip_port: 5060,
             sip_sockets: 1,
+            streams: 0,
             rtp_port: 34000,
             codecs: vec![PCMU, PCMA, DIGITS],
             manners: Manners::default(),
@@ -92,6 +96,11 @@ impl Config {
     /// Returns where a phone listens for SIP.
     pub fn sip_addr(&self, phone: PhoneId) -> SocketAddr {
         SocketAddr::new(self.ip, self.sip_port + self.sip_index(phone))
+    }
+
+    /// Returns whether a phone speaks SIP over connections.
+    pub fn has_streams(&self, phone: PhoneId) -> bool {
+        phone.0 < self.streams
     }
 
     /// Returns whether a phone sends RTP and hears it.

@@ -63,11 +63,11 @@ impl Client {
     /// Sends the request for the first time.
     pub(crate) fn begin(&mut self, desk: &mut Desk<'_>) {
         let interval = desk.config.t1;
-        self.state = State::Sent {
-            resend_at: desk.now + interval,
-            interval,
-            expires_at: desk.now + 64 * interval,
-        };
+        let expires_at = desk.now + 64 * interval;
+        // A connection delivers by itself: RFC 3261 §17.1.1.2.
+        let is_reliable = desk.config.has_streams(desk.phone);
+        let resend_at = if is_reliable { expires_at } else { desk.now + interval };
+        self.state = State::Sent { resend_at, interval, expires_at };
         desk.send(desk.config.sip_socket(desk.phone), self.to, &self.bytes);
     }
 
@@ -85,8 +85,9 @@ impl Client {
     }
 
     fn resend(&mut self, desk: &mut Desk<'_>) {
-        if let State::Sent { resend_at, interval, .. } = &mut self.state
+        if let State::Sent { resend_at, interval, expires_at } = &mut self.state
             && *resend_at <= desk.now
+            && *resend_at < *expires_at
         {
             // RFC 3261 §17.1.1.2 and §17.1.2.2: doubled each time, and for
             // other methods than INVITE up to T2.

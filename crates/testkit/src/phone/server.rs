@@ -242,8 +242,14 @@ impl Phone {
                 unacknowledged |= server.status() < 300;
                 false
             }
-            State::Unacknowledged { resend_at, interval, .. } => {
-                if *resend_at <= desk.now {
+            State::Unacknowledged { resend_at, interval, until } => {
+                if *resend_at <= desk.now
+                    && 300 <= server.last.as_ref().map_or(0, |last| last.0)
+                    && desk.config.has_streams(desk.phone)
+                {
+                    // A connection delivers a refusal by itself: RFC 3261 §17.2.1.
+                    *resend_at = *until;
+                } else if *resend_at <= desk.now {
                     *interval = (*interval * 2).min(desk.config.t2);
                     *resend_at = desk.now + *interval;
                     resent.extend(

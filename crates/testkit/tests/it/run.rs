@@ -118,7 +118,9 @@ impl Run {
                         self.flying.insert((at, self.sent), (self.addresses[&socket], to, bytes));
                     }
                 }
-                Output::Unbind { .. }
+                Output::Listen { .. }
+                | Output::Stream { .. }
+                | Output::Unbind { .. }
                 | Output::Frame { .. }
                 | Output::Reply { .. }
                 | Output::Stop(_) => unreachable!(),

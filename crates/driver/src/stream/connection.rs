@@ -1,0 +1,200 @@
+//! One connection of a SIP stream.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+use sip_core::framer::{self, Framer};
+use socket2::Socket;
+
+use super::StreamLimits;
+use crate::node::SocketId;
+
+pub(super) struct Connection {
+    pub(super) socket: Socket,
+    pub(super) listener: SocketId,
+    pub(super) remote: SocketAddr,
+    pub(super) limits: StreamLimits,
+    /// We made it; else the peer did.
+    pub(super) is_made: bool,
+    state: State,
+    pub(super) framer: Framer,
+    /// Whole messages that are not, or not wholly, with the kernel.
+    queue: VecDeque<Bytes>,
+    queue_len: usize,
+    /// How much of the first one is.
+    begun: usize,
+    /// When anything last went either way.
+    moved_at: Instant,
+    /// When the connection will be looked after.
+    pub(super) armed: Instant,
+    /// Watched for writing: the kernel took no more, or is connecting.
+    pub(super) blocked: bool,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// The peer has not answered.
+    Connecting { until: Instant },
+    /// Messages flow.
+    Open,
+    /// The peer broke the limits, and may read what is said until then.
+    Closing { until: Instant },
+}
+
+impl Connection {
+    /// A connection that a peer made.
+    pub(super) fn accepted(
+        now: Instant,
+        listener: SocketId,
+        socket: Socket,
+        remote: SocketAddr,
+        config: framer::Config,
+        limits: StreamLimits,
+    ) -> Self {
+        let framer = Framer::accepted(config, now);
+        Self::new(now, listener, socket, remote, framer, limits, State::Open)
+    }
+
+    /// A connection that we make.
+    pub(super) fn made(
+        now: Instant,
+        listener: SocketId,
+        socket: Socket,
+        remote: SocketAddr,
+        config: framer::Config,
+        limits: StreamLimits,
+    ) -> Self {
+        let state = State::Connecting { until: now + limits.connect_time_max };
+        Self::new(now, listener, socket, remote, Framer::new(config), limits, state)
+    }
+
+    fn new(
+        now: Instant,
+        listener: SocketId,
+        socket: Socket,
+        remote: SocketAddr,
+        framer: Framer,
+        limits: StreamLimits,
+        state: State,
+    ) -> Self {
+        let is_made = matches!(state, State::Connecting { .. });
+        let mut connection = Self {
+            socket,
+            listener,
+            remote,
+            limits,
+            is_made,
+            state,
+            framer,
+            queue: VecDeque::new(),
+            queue_len: 0,
+            begun: 0,
+            moved_at: now,
+            armed: now,
+            blocked: is_made,
+        };
+        connection.armed = connection.deadline();
+        connection
+    }
+
+    pub(super) fn is_connecting(&self) -> bool {
+        matches!(self.state, State::Connecting { .. })
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        matches!(self.state, State::Closing { .. })
+    }
+
+    /// Whether a message can be said over it, also the answer to what was cut.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open | State::Closing { .. })
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// When it has carried nothing for too long.
+    pub(super) fn idle_at(&self) -> Instant {
+        self.moved_at + self.limits.idle_max
+    }
+
+    /// When it must be looked after.
+    pub(super) fn deadline(&self) -> Instant {
+        match self.state {
+            State::Connecting { until } | State::Closing { until } => until,
+            State::Open => {
+                let idle_at = self.idle_at();
+                self.framer.poll_timeout().map_or(idle_at, |at| at.min(idle_at))
+            }
+        }
+    }
+
+    /// The peer answered, or nobody did.
+    pub(super) fn connected(&mut self, now: Instant) -> io::Result<()> {
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error);
+        }
+        self.state = State::Open;
+        self.moved_at = now;
+        Ok(())
+    }
+
+    /// Reads nothing more.
+    pub(super) fn begin_closing(&mut self, until: Instant) {
+        self.state = State::Closing { until };
+    }
+
+    /// Keeps a message until it is written; returns false if there is no room.
+    pub(super) fn push(&mut self, bytes: Bytes) -> bool {
+        if self.limits.unsent_len_max < self.queue_len + bytes.len() {
+            return false;
+        }
+        self.queue_len += bytes.len();
+        self.queue.push_back(bytes);
+        true
+    }
+
+    /// Reads once into the framer; returns how much came.
+    pub(super) fn read(&mut self, now: Instant, scratch: &mut [u8]) -> io::Result<usize> {
+        let len = (&self.socket).read(scratch)?;
+        if 0 < len {
+            self.moved_at = now;
+            self.framer.handle_input(now, &scratch[..len]);
+        }
+        Ok(len)
+    }
+
+    /// Writes once; returns how much the kernel took.
+    pub(super) fn write(&mut self, now: Instant) -> io::Result<usize> {
+        let mut begun = self.begun;
+        let slices: Vec<IoSlice<'_>> = self
+            .queue
+            .iter()
+            .take(SLICES_MAX)
+            .map(|bytes| IoSlice::new(&bytes[std::mem::take(&mut begun)..]))
+            .collect();
+        let len = (&self.socket).write_vectored(&slices)?;
+        self.moved_at = now;
+        self.queue_len -= len;
+        self.begun += len;
+        while let Some(first) = self.queue.front()
+            && first.len() <= self.begun
+        {
+            self.begun -= first.len();
+            self.queue.pop_front();
+        }
+        Ok(len)
+    }
+
+    /// Takes what was not wholly said.
+    pub(super) fn take_unsent(&mut self) -> VecDeque<Bytes> {
+        std::mem::take(&mut self.queue)
+    }
+}
+
+/// How many messages one write takes.
+const SLICES_MAX: usize = 64;
