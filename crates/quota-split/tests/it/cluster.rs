@@ -29,10 +29,13 @@ pub(crate) struct Cluster {
     pub(crate) lose: u32,
     delay: Duration,
     flying: BTreeMap<(Instant, u64), Packet>,
+    /// Everything that has arrived.
+    arrived: Vec<Packet>,
     term: u64,
     calls: u64,
 }
 
+#[derive(Clone)]
 enum Packet {
     Down(u32, ToMember),
     Up(u32, ToCoordinator),
@@ -66,6 +69,7 @@ impl Cluster {
             lose: 0,
             delay,
             flying: BTreeMap::new(),
+            arrived: Vec::new(),
             term: 0,
             calls: 0,
         }
@@ -132,19 +136,12 @@ impl Cluster {
     /// Does what is due now.
     pub(crate) fn step(&mut self) {
         while let Some(entry) = self.flying.first_entry().filter(|e| e.key().0 <= self.now) {
-            match entry.remove() {
-                Packet::Down(to, message) if self.reached.contains(&to) => {
-                    let member = self.members.get_mut(&to).unwrap();
-                    member.handle_input(self.now, MemberInput::Received(message));
-                }
-                Packet::Up(from, message) if self.reached.contains(&from) => {
-                    let from = SegmentId(from);
-                    let input = CoordinatorInput::Received { from, message };
-                    self.coordinator.handle_input(self.now, input);
-                }
-                Packet::Down(..) | Packet::Up(..) => {}
+            let packet = entry.remove();
+            let (Packet::Down(other, _) | Packet::Up(other, _)) = &packet;
+            if self.reached.contains(other) {
+                self.arrived.push(packet.clone());
+                self.arrive(packet);
             }
-            self.drain();
         }
         for member in self.members.values_mut() {
             if member.poll_timeout().is_some_and(|at| at <= self.now) {
@@ -159,6 +156,32 @@ impl Cluster {
             assert!(!due, "a handled timeout is due again: {:?}", self.coordinator);
         }
         self.drain();
+    }
+
+    fn arrive(&mut self, packet: Packet) {
+        match packet {
+            Packet::Down(to, message) => {
+                let member = self.members.get_mut(&to).unwrap();
+                member.handle_input(self.now, MemberInput::Received(message));
+            }
+            Packet::Up(from, message) => {
+                let from = SegmentId(from);
+                let input = CoordinatorInput::Received { from, message };
+                self.coordinator.handle_input(self.now, input);
+            }
+        }
+        self.drain();
+    }
+
+    /// Lets everything that has ever arrived arrive once more, the last first, or the first.
+    pub(crate) fn replay(&mut self, backwards: bool) -> usize {
+        let mut packets = self.arrived.clone();
+        if backwards {
+            packets.reverse();
+        }
+        let count = packets.len();
+        packets.into_iter().for_each(|packet| self.arrive(packet));
+        count
     }
 
     pub(crate) fn drain(&mut self) {

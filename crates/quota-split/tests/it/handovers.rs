@@ -226,6 +226,35 @@ fn a_coordinator_that_is_outranked_says_so_and_moves_nothing() {
 }
 
 #[test]
+fn a_replay_of_everything_that_ever_came_changes_no_counter() {
+    for backwards in [false, true] {
+        let mut cluster = three(&[("T1", 90), ("T2", 7)]);
+        cluster.lead(&EVEN, &[3]);
+        cluster.run(Duration::from_secs(1));
+        let calls = cluster.fill(1, "T1");
+        cluster.lead(&WEIGHTS, &[]);
+        cluster.run(Duration::from_secs(1));
+        for call in &calls[..20] {
+            cluster.hang_up(1, *call);
+            cluster.run(Duration::from_millis(100));
+        }
+        cluster.lead(&EVEN, &[]);
+        cluster.run(Duration::from_secs(2));
+        let counters =
+            |cluster: &Cluster| ["T1", "T2"].map(|node| (cluster.caps(node), cluster.used(node)));
+        let before = counters(&cluster);
+        assert_eq!(before[0], (vec![30, 30, 30], 25));
+
+        assert!(30 < cluster.replay(backwards));
+
+        assert_eq!(counters(&cluster), before);
+        cluster.run(Duration::from_secs(5));
+        assert_eq!(counters(&cluster), before);
+        assert_eq!((&cluster.alarms[..], &cluster.outranked[..]), (&[][..], &[][..]));
+    }
+}
+
+#[test]
 fn weights_of_zero_get_equal_parts_and_an_alarm() {
     let mut cluster = three(&[("T1", 9)]);
     cluster.lead(&[(1, 0), (2, 0), (3, 0)], &[]);

@@ -42,6 +42,29 @@ fn a_unit_from_the_pool_takes_one_round_trip() {
 }
 
 #[test]
+fn a_replay_while_parts_are_lent_never_passes_the_limit() {
+    for backwards in [false, true] {
+        let mut cluster = three(Lending::Hold, 30);
+        let calls = cluster.fill(1, "T");
+        cluster.run(Duration::from_secs(3));
+        for call in &calls[..calls.len() / 2] {
+            cluster.hang_up(1, *call);
+        }
+        cluster.fill(2, "T");
+        cluster.run(Duration::from_secs(3));
+        let used = cluster.used("T");
+
+        for _ in 0..50 {
+            cluster.replay(backwards);
+            assert_eq!(cluster.used("T"), used);
+            assert!(cluster.held("T") <= 30, "{:?}", cluster.caps("T"));
+            cluster.run(Duration::from_millis(30));
+            assert!(cluster.held("T") <= 30, "{:?}", cluster.caps("T"));
+        }
+    }
+}
+
+#[test]
 fn nobody_waits_when_everything_is_used_up() {
     let mut cluster = three(Lending::Hold, 9);
     for segment in 1..4 {
