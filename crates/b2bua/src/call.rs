@@ -28,6 +28,7 @@ mod moving;
 mod outgoing;
 mod ports;
 mod reach;
+pub(crate) use reach::towards;
 mod request;
 pub(crate) use request::answer_options;
 pub(crate) use setup::Proposal;

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use failover::Transport;
+
 /// Settings of a [`crate::B2b`]; `Default` has the values for a WAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -42,7 +44,23 @@ pub struct Route {
     /// The first bytes of the user part; empty matches everything.
     pub prefix: Vec<u8>,
     /// Tried in this order: the next one when one answers 503 or nothing.
-    pub targets: Vec<SocketAddr>,
+    pub targets: Vec<Trunk>,
+}
+
+/// Somebody outside, and what carries messages there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trunk {
+    /// The address.
+    pub addr: SocketAddr,
+    /// What carries messages there.
+    pub transport: Transport,
+}
+
+impl From<SocketAddr> for Trunk {
+    /// Returns the one that is reached by datagrams.
+    fn from(addr: SocketAddr) -> Self {
+        Self { addr, transport: Transport::Udp }
+    }
 }
 
 impl Default for Config {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use failover::pacing::{self, Pacer};
-use failover::{Boot, CallId, Clock, Epoch, Flow, NodeId, Place, Slot, UnixMs};
+use failover::{Boot, CallId, Clock, Epoch, Flow, NodeId, Place, Slot, Transport, UnixMs};
 use sip_core::transactions::{self, ClientKey, ServerKey, Transactions};
 use sip_core::{Message, Name, Writer};
 
@@ -196,6 +196,16 @@ impl Core {
         let gate = self.gates.get(&flow.gate)?;
         let listener = gate.listeners.iter().find(|listener| listener.id == flow.listener)?;
         Some(listener.advertise)
+    }
+
+    /// Returns the listener for TCP at the address where a flow of datagrams has its own.
+    pub(crate) fn stream_beside(&self, flow: &Flow) -> Option<u8> {
+        let listeners = &self.gates.get(&flow.gate)?.listeners;
+        let own = listeners.iter().find(|own| own.id == flow.listener)?;
+        let beside = |it: &&Listener| {
+            it.transport == Transport::Tcp && it.advertise == own.advertise && own.id != it.id
+        };
+        listeners.iter().find(beside).map(|listener| listener.id)
     }
 
     /// Returns the Via value of a new request that goes there; `None` when the gate is unknown.

@@ -11,6 +11,7 @@ mod answer;
 mod passed;
 mod request;
 mod sources;
+mod stream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +28,7 @@ use crate::slot::{self, SlotHash};
 use crate::{Flow, Listener};
 use answer::Answers;
 use passed::Passed;
-use request::Request;
+use request::{Arrival, Request};
 use sources::{Admission, Sources};
 pub use sources::{Limits, Network, NetworkError};
 
@@ -58,6 +59,26 @@ pub enum Input {
         /// Its source.
         from: SocketAddr,
         /// Its payload.
+        bytes: Bytes,
+    },
+    /// A message came in over a connection.
+    Message {
+        /// The listener, as numbered in [`Listener::id`].
+        listener: u8,
+        /// The connection, as numbered in [`Flow::connection`].
+        connection: u32,
+        /// The peer's end of it.
+        from: SocketAddr,
+        /// The message.
+        message: Box<Message>,
+    },
+    /// No connection took what an [`Output::Stream`] was to say.
+    Unsent {
+        /// The listener.
+        listener: u8,
+        /// Where it was to go.
+        to: SocketAddr,
+        /// The message.
         bytes: Bytes,
     },
     /// A b2b wants a message sent, by this gate or by another that it cannot reach.
@@ -100,6 +121,17 @@ pub enum Output {
         /// The payload.
         bytes: Bytes,
     },
+    /// Say the message over a connection, and tell with [`Input::Unsent`] if there is none to take it.
+    Stream {
+        /// Of this listener.
+        listener: u8,
+        /// Over this one as long as it stands; 0 is none.
+        connection: u32,
+        /// Else over one with this peer, which is made if there is none; with port 0 over no other.
+        to: SocketAddr,
+        /// The message.
+        bytes: Bytes,
+    },
     /// Hand the message to the b2b, or to a gate that hands it to one.
     Sip {
         /// Who gets it.
@@ -119,7 +151,7 @@ pub enum Output {
 /// What became of messages; all counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Datagrams that came in.
+    /// Datagrams, and messages over connections, that came in.
     pub received: u64,
     /// Of these, line breaks that only keep a NAT's binding open.
     pub keepalives: u64,
@@ -153,6 +185,8 @@ pub struct Counters {
     pub relayed: u64,
     /// Sent for a b2b.
     pub sent: u64,
+    /// Messages that no connection took. Requests were refused in their peers' place.
+    pub unsent: u64,
     /// Not sent: the b2b does not own the slot in the epoch promised.
     pub fenced: u64,
     /// Not sent: the flow is not, or no longer, of this gate.
@@ -216,6 +250,10 @@ impl Gate {
             Input::Datagram { listener, from, bytes } => {
                 self.handle_datagram(now, listener, from, bytes);
             }
+            Input::Message { listener, connection, from, message } => {
+                self.handle_stream(now, listener, connection, from, &message);
+            }
+            Input::Unsent { listener, to, bytes } => self.unsent(now, listener, to, bytes),
             Input::Sip { from, frame } => self.send(now, from, frame),
             Input::Relay(frame) => self.relay(frame),
             Input::GateUp(gate) => {
@@ -277,19 +315,13 @@ impl Gate {
         {
             self.counters.relayed += 1;
             self.outputs.push_back(Output::Relay { gate: flow.gate, frame });
-        } else if flow.gate != self.config.id
-            || flow.boot != self.config.boot
-            || self.listener(flow.listener).is_none()
-        {
+        } else if flow.gate != self.config.id || !self.has_socket(&flow) {
             self.counters.stale_flows += 1;
         } else {
             if let Some(b2b) = self.owner(slot).filter(|_| self.is_way(from)) {
                 self.ways.insert(b2b, (from, now));
             }
-            self.counters.sent += 1;
-            let Flow { listener, remote, .. } = flow;
-            let bytes = frame.bytes;
-            self.outputs.push_back(Output::Datagram { listener, to: remote, bytes });
+            self.say(&flow, frame.bytes);
         }
     }
 
@@ -305,19 +337,28 @@ impl Gate {
     }
 
     fn handle_datagram(&mut self, now: Instant, listener: u8, from: SocketAddr, bytes: Bytes) {
-        self.counters.received += 1;
         let Some(listener) = self.listener(listener) else { return };
         if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            self.counters.received += 1;
             self.counters.keepalives += 1;
             return;
         }
+        let arrival = Arrival { listener, connection: 0, from };
+        match Message::parse(bytes) {
+            Ok(message) => self.handle_message(now, arrival, &message),
+            Err(_) => {
+                self.counters.received += 1;
+                self.counters.malformed += 1;
+                self.strike(now, from.ip(), self.is_trusted(from.ip()));
+            }
+        }
+    }
+
+    fn handle_message(&mut self, now: Instant, arrival: Arrival, message: &Message) {
+        self.counters.received += 1;
+        let from = arrival.from;
         let is_trusted = self.is_trusted(from.ip());
-        let Ok(message) = Message::parse(bytes) else {
-            self.counters.malformed += 1;
-            self.strike(now, from.ip(), is_trusted);
-            return;
-        };
-        let named = slot::named(&message);
+        let named = slot::named(message);
         if !is_trusted {
             match self.sources.admit(now, from.ip(), named.is_some()) {
                 Admission::Pass => {}
@@ -336,11 +377,10 @@ impl Gate {
             self.counters.discarded += 1;
             self.strike(now, from.ip(), is_trusted);
         } else if message.is_request() {
-            let (message, via) = (&message, message.via());
-            let request = Request { message, via, listener, from, is_trusted, named };
-            self.handle_request(now, &request);
+            let via = message.via();
+            self.handle_request(now, &Request { message, via, arrival, is_trusted, named });
         } else if let Some(slot) = named {
-            self.pass(now, slot, listener, from, message.bytes().clone());
+            self.pass(now, slot, arrival, from, message.bytes().clone());
         } else {
             self.counters.stray += 1;
             self.strike(now, from.ip(), is_trusted);
@@ -351,7 +391,7 @@ impl Gate {
         let message = request.message;
         let method = message.method();
         if let Some(status) = request.fault() {
-            self.strike(now, request.from.ip(), request.is_trusted);
+            self.strike(now, request.arrival.from.ip(), request.is_trusted);
             if method == Method::Ack {
                 self.counters.discarded += 1;
             } else {
@@ -366,7 +406,7 @@ impl Gate {
         }
         if !request.is_trusted && request.asks_for_service() {
             self.counters.strangers += 1;
-            self.strike(now, request.from.ip(), request.is_trusted);
+            self.strike(now, request.arrival.from.ip(), request.is_trusted);
             self.answer(request, 403);
             return;
         }
@@ -383,7 +423,7 @@ impl Gate {
             }
             self.passed.note(now, message);
         }
-        self.pass(now, slot, request.listener, request.remote(), request.stamped());
+        self.pass(now, slot, request.arrival, request.remote(), request.stamped());
     }
 
     /// Hands the message to the owner of its slot, or to another node when the owner cannot be reached.
@@ -391,7 +431,7 @@ impl Gate {
         &mut self,
         now: Instant,
         slot: Slot,
-        listener: Listener,
+        arrival: Arrival,
         remote: SocketAddr,
         bytes: Bytes,
     ) {
@@ -399,14 +439,7 @@ impl Gate {
             self.counters.unowned += 1;
             return;
         };
-        let flow = Flow {
-            gate: self.config.id,
-            boot: self.config.boot,
-            listener: listener.id,
-            transport: listener.transport,
-            connection: 0,
-            remote,
-        };
+        let flow = self.flow(arrival, remote);
         self.counters.passed += 1;
         self.counters.detoured += u64::from(!is_owner);
         self.outputs.push_back(Output::Sip { to, frame: SipIn { slot, hops, flow, bytes } });
@@ -418,8 +451,15 @@ impl Gate {
             Err(_) => request.message.clone(),
         };
         let bytes = self.answers.answer(&stamped, status);
-        let (listener, to) = (request.listener.id, request.remote());
-        self.outputs.push_back(Output::Datagram { listener, to, bytes });
+        self.put(&self.flow(request.arrival, request.remote()), bytes);
+    }
+
+    /// Names the flow on which something came and is answered.
+    fn flow(&self, arrival: Arrival, remote: SocketAddr) -> Flow {
+        let Arrival { listener: Listener { id: listener, transport, .. }, connection, .. } =
+            arrival;
+        let (gate, boot) = (self.config.id, self.config.boot);
+        Flow { gate, boot, listener, transport, connection, remote }
     }
 
     fn strike(&mut self, now: Instant, source: IpAddr, is_trusted: bool) {

@@ -19,7 +19,7 @@ mod shortage;
 pub mod slot;
 
 pub use b2b::{B2b, Figures};
-pub use config::{Config, Route};
+pub use config::{Config, Route, Trunk};
 pub use core::Counters;
 pub use failover::record::{Value, ValueRef};
 pub use failover::replica::Key;

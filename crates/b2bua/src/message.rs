@@ -179,6 +179,7 @@ pub(crate) fn reason(status: u16) -> &'static [u8] {
         420 => b"Bad Extension",
         421 => b"Extension Required",
         423 => b"Interval Too Brief",
+        430 => b"Flow Failed",
         480 => b"Temporarily Unavailable",
         481 => b"Call/Transaction Does Not Exist",
         482 => b"Loop Detected",

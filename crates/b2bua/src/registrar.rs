@@ -10,6 +10,7 @@ use failover::{Aor, Binding, Flow, Slot, UnixMs};
 use sip_core::transactions::ServerKey;
 use sip_core::{Message, Name, Uri};
 
+use crate::call;
 use crate::core::{Core, Way};
 use crate::io::Event;
 use crate::routing;
@@ -98,6 +99,7 @@ impl Registrar {
             if change.expires == 0 {
                 continue;
             }
+            let flow = way(core, flow, &change.uri);
             bindings.push(Binding {
                 uri: change.uri,
                 call_id: call_id.clone(),
@@ -227,7 +229,7 @@ impl Registrar {
         bindings.is_some_and(|(_, bindings)| {
             bindings
                 .iter()
-                .any(|binding| binding.flow.remote == flow.remote && core.unix < binding.expires_at)
+                .any(|binding| is_same_peer(&binding.flow, flow) && core.unix < binding.expires_at)
         })
     }
 
@@ -259,6 +261,23 @@ impl Registrar {
     pub(crate) fn len(&self) -> usize {
         self.aors.len()
     }
+}
+
+/// Returns the way to a contact that was registered on `source`: with datagrams the way back, unless the
+/// contact wants a stream; else the connection, and once that is gone where the contact says.
+fn way(core: &Core, source: Flow, contact: &[u8]) -> Flow {
+    let Ok(uri) = Uri::parse(contact) else { return source };
+    let flow = call::towards(core, &uri, source, false);
+    if flow.transport.is_reliable() { flow } else { source }
+}
+
+/// Returns whether what came on a flow is from the phone that has the other.
+fn is_same_peer(binding: &Flow, flow: &Flow) -> bool {
+    if binding.transport != flow.transport || !flow.transport.is_reliable() {
+        return binding.remote == flow.remote;
+    }
+    let connection = |flow: &Flow| (flow.gate, flow.boot, flow.connection);
+    connection(binding) == connection(flow)
 }
 
 fn earliest(bindings: &[Binding]) -> Option<UnixMs> {

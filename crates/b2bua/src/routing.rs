@@ -1,12 +1,11 @@
 //! Where a call goes: to the phones of a registered user, else where its prefix leads.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use failover::record::Target;
 use failover::{Aor, Flow, Transport};
 use sip_core::Uri;
 
+use crate::config::Trunk;
 use crate::core::Core;
 use crate::registrar::Registrar;
 
@@ -24,32 +23,30 @@ pub(crate) fn targets(
     let user = uri.user().unwrap_or_default();
     let route = core.config.routes.iter().find(|route| user.starts_with(&route.prefix));
     let targets = route.map(|route| &route.targets[..]).unwrap_or_default();
-    trunks(core, uri, targets, from)
+    trunks(core, uri, targets.iter().copied(), from)
 }
 
-/// Returns these trunks as the targets of a call to `uri`.
+/// Returns these trunks as the targets of a call to `uri`; without those that the gate of the caller
+/// has no socket for.
 pub(crate) fn trunks(
     core: &Core,
     uri: &Uri<'_>,
-    targets: &[SocketAddr],
+    targets: impl Iterator<Item = Trunk>,
     from: Flow,
 ) -> Vec<Target> {
     let user = uri.user().unwrap_or_default();
-    targets.iter().map(|&target| trunk(core, user, target, from)).collect()
+    targets.filter_map(|target| trunk(core, user, target, from)).collect()
 }
 
-/// Calls to a trunk leave by the gate the caller came to, over datagrams.
-fn trunk(core: &Core, user: &[u8], target: SocketAddr, from: Flow) -> Target {
-    let listeners = core.gates.get(&from.gate).map(|gate| &gate.listeners[..]).unwrap_or_default();
+/// Calls to a trunk leave by the gate the caller came to.
+fn trunk(core: &Core, user: &[u8], trunk: Trunk, from: Flow) -> Option<Target> {
+    let Trunk { addr: target, transport } = trunk;
+    let listeners = &core.gates.get(&from.gate)?.listeners;
     let fits = |listener: &&crate::io::Listener| {
-        listener.transport == Transport::Udp && listener.advertise.is_ipv4() == target.is_ipv4()
+        listener.transport == transport && listener.advertise.is_ipv4() == target.is_ipv4()
     };
-    let listener = listeners
-        .iter()
-        .filter(fits)
-        .find(|listener| listener.id == from.listener)
-        .or_else(|| listeners.iter().find(fits))
-        .map_or(from.listener, |listener| listener.id);
+    let its = listeners.iter().filter(fits).find(|listener| listener.id == from.listener);
+    let listener = its.or_else(|| listeners.iter().find(fits))?.id;
     let mut uri = Vec::with_capacity(64);
     uri.extend_from_slice(b"sip:");
     if !user.is_empty() {
@@ -57,19 +54,24 @@ fn trunk(core: &Core, user: &[u8], target: SocketAddr, from: Flow) -> Target {
         uri.push(b'@');
     }
     uri.extend_from_slice(target.to_string().as_bytes());
-    Target {
+    match transport {
+        Transport::Udp => {}
+        Transport::Tcp => uri.extend_from_slice(b";transport=tcp"),
+        Transport::Tls => uri.extend_from_slice(b";transport=tls"),
+    }
+    Some(Target {
         uri: Bytes::from(uri),
         routes: Vec::new(),
         flow: Flow {
             gate: from.gate,
             boot: from.boot,
             listener,
-            transport: Transport::Udp,
+            transport,
             connection: 0,
             remote: target,
         },
         registered: false,
-    }
+    })
 }
 
 /// Returns the address of record that a URI names. An IP address is no domain.

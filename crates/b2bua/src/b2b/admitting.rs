@@ -13,6 +13,7 @@ use sip_core::{Message, Name, Uri, Writer};
 use super::B2b;
 use crate::admission::{self, Elsewhere, Goes, Refused, Waiting};
 use crate::call::{Call, Otherwise, Proposal};
+use crate::config::Trunk;
 use crate::core::Way;
 use crate::io::Output;
 use crate::{message, routing};
@@ -114,7 +115,7 @@ impl B2b {
     }
 
     fn trunks(&self, waiting: &Waiting, targets: &[SocketAddr]) -> Vec<Target> {
-        routing::trunks(&self.core, &waiting.uri(), targets, waiting.way.0)
+        routing::trunks(&self.core, &waiting.uri(), udp(targets), waiting.way.0)
     }
 
     /// Begins a call that waited. What refuses it now lets it count no more.
@@ -197,4 +198,9 @@ impl B2b {
         }
         self.core.respond(key, &answer.finish());
     }
+}
+
+/// Segments take each other's calls by datagrams.
+fn udp(targets: &[SocketAddr]) -> impl Iterator<Item = Trunk> {
+    targets.iter().copied().map(Trunk::from)
 }

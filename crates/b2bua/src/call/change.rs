@@ -47,7 +47,7 @@ impl Call {
         }
         let party = &mut self.record.legs[leg];
         party.dialog.refresh(invite);
-        party.flow = reach::flow(party, flow, reach::is_honest(party, invite, &flow));
+        party.flow = reach::flow(core, party, flow, reach::is_honest(party, invite, &flow));
         party.offer_in = Bytes::copy_from_slice(body);
         let index = self.note_invite(core, leg, key, flow, invite);
         if self.is_refresh(leg) {

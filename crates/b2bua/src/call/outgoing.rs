@@ -91,7 +91,7 @@ impl Call {
         let purpose = invite.purpose;
         if purpose != Purpose::Call {
             party.dialog.refresh(answer);
-            party.flow = reach::flow(party, party.flow, !party.registered);
+            party.flow = reach::flow(core, party, party.flow, !party.registered);
         }
         match purpose {
             Purpose::Call => self.answered(core, index, answer),

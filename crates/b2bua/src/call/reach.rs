@@ -2,28 +2,39 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use failover::Flow;
 use failover::record::Leg;
+use failover::{Flow, Transport};
 use sip_core::{Message, Uri};
+
+use crate::core::Core;
 
 /// Returns the way of the next request to a leg whose peer was last heard on `source`.
 ///
-/// A stream is kept. With datagrams the remote target counts, or the first of the route set
-/// (RFC 3261 §12.2.1.1), but not when the peer seems to be behind a NAT: then its Contact names an
-/// address that only it knows, and what reached it before is kept. `honest` says that the peer
-/// names the address it sends from.
-pub(super) fn flow(leg: &Leg, source: Flow, honest: bool) -> Flow {
-    if source.transport.is_reliable() {
-        return source;
-    }
+/// The remote target counts, or the first of the route set (RFC 3261 §12.2.1.1), but not when the peer
+/// seems to be behind a NAT: then its Contact names an address that only it knows, and what reached it
+/// before is kept. `honest` says that the peer names the address it sends from.
+pub(super) fn flow(core: &Core, leg: &Leg, source: Flow, honest: bool) -> Flow {
     let Ok(uri) = Uri::parse(leg.dialog.next_hop()) else { return source };
+    towards(core, &uri, source, honest || !leg.dialog.route_set.is_empty())
+}
+
+/// Returns the way to a URI of a peer that was last heard on `source`. One with another address is
+/// believed only if `far` says so. A connection with the host of that address is kept, and the address
+/// is where the next one is made.
+pub(crate) fn towards(core: &Core, uri: &Uri<'_>, source: Flow, far: bool) -> Flow {
     let Some(ip) = uri.host().and_then(|host| host.ip()) else { return source };
-    let follows = ip == source.remote.ip() || honest || !leg.dialog.route_set.is_empty();
+    let near = ip == source.remote.ip();
     let remote = SocketAddr::new(ip, uri.port().unwrap_or(SIP_PORT));
-    if !follows || !is_one_host(remote) || ip.is_ipv4() != source.remote.is_ipv4() {
+    if !(near || far) || !is_one_host(remote) || ip.is_ipv4() != source.remote.is_ipv4() {
         return source;
     }
-    Flow { remote, ..source }
+    let connection = if near { source.connection } else { 0 };
+    let flow = Flow { remote, connection, ..source };
+    let wants_tcp = uri.param(b"transport").is_some_and(|name| name.eq_ignore_ascii_case(b"tcp"));
+    match core.stream_beside(&source).filter(|_| wants_tcp) {
+        Some(listener) => Flow { transport: Transport::Tcp, listener, ..flow },
+        None => flow,
+    }
 }
 
 /// Returns whether the peer that sent a request names the address it sends from.
@@ -32,7 +43,7 @@ pub(super) fn is_honest(leg: &Leg, request: &Message, source: &Flow) -> bool {
     !leg.registered && host == Some(source.remote.ip())
 }
 
-/// Returns whether a datagram can go there, and to one host only.
+/// Returns whether a message can go there, and to one host only.
 fn is_one_host(addr: SocketAddr) -> bool {
     let ip = addr.ip();
     addr.port() != 0

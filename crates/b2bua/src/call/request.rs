@@ -61,7 +61,7 @@ impl Call {
         let party = &mut self.record.legs[leg];
         if update.body().is_empty() {
             party.dialog.refresh(update);
-            party.flow = reach::flow(party, source, reach::is_honest(party, update, &source));
+            party.flow = reach::flow(core, party, source, reach::is_honest(party, update, &source));
             let contact = message::contact(party);
             return core
                 .answer_with(key, update, 200, |answer| answer.header(Name::CONTACT, contact));

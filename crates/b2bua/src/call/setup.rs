@@ -39,7 +39,7 @@ impl Call {
         let callee = callee(core, call, slot, &dialog, target, contact);
         let mut caller = new_leg(core, dialog, flow, contact, registered, false);
         caller.offer_in = sdp;
-        caller.flow = reach::flow(&caller, flow, reach::is_honest(&caller, invite, &flow));
+        caller.flow = reach::flow(core, &caller, flow, reach::is_honest(&caller, invite, &flow));
         caller.incoming.push(server_invite(core, flow, invite));
         let cseq = caller.incoming[0].cseq;
         let hops = invite.max_forwards().unwrap_or(71).clamp(1, 71) - 1;
@@ -105,7 +105,7 @@ impl Call {
         if self.record.is_ended() {
             return;
         }
-        if matches!(status, 408 | 503) && !self.record.targets.is_empty() {
+        if matches!(status, 408 | 430 | 503) && !self.record.targets.is_empty() {
             return self.next_target(core);
         }
         self.end(core, Cause::Refused(status), passed_on(status));
@@ -163,7 +163,7 @@ impl Call {
         let callee = &mut self.record.legs[1];
         if let Ok(dialog) = callee.dialog.answered(answer) {
             callee.dialog = dialog;
-            callee.flow = reach::flow(callee, callee.flow, !callee.registered);
+            callee.flow = reach::flow(core, callee, callee.flow, !callee.registered);
         }
         callee.state = LegState::Confirmed;
         if self.record.is_ended() {
@@ -308,6 +308,8 @@ pub(super) fn passed_on(status: u16) -> u16 {
     match status {
         // We follow no redirection, and a challenge is ours to meet.
         300..400 => 480,
+        // RFC 5626 §11.2: who we call cannot be reached on the way we know.
+        430 => 480,
         401 | 407 => 403,
         // RFC 3261 §16.7: a 503 would say that we have too much to do.
         503 => 500,

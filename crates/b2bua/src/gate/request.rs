@@ -9,12 +9,20 @@ use sip_core::{Edit, Message, Method, Verdict, Via};
 use crate::Listener;
 use crate::slot;
 
+/// How a message came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) listener: Listener,
+    /// 0 for a datagram.
+    pub(super) connection: u32,
+    pub(super) from: SocketAddr,
+}
+
 /// A request, and what is known of how it came.
 pub(super) struct Request<'a> {
     pub(super) message: &'a Message,
     pub(super) via: Option<Via<'a>>,
-    pub(super) listener: Listener,
-    pub(super) from: SocketAddr,
+    pub(super) arrival: Arrival,
     pub(super) is_trusted: bool,
     /// The slot that something of ours in it names.
     pub(super) named: Option<Slot>,
@@ -22,28 +30,35 @@ pub(super) struct Request<'a> {
 
 impl Request<'_> {
     /// Returns where its answers go: to the source, at the port it asked for (RFC 3581 §4), else the
-    /// one that its Via names (RFC 3261 §18.2.2).
+    /// one that its Via names (RFC 3261 §18.2.2). Of a connection that is where they go once it is
+    /// gone: nowhere, which port 0 says, when a NAT seems to stand between.
     pub(super) fn remote(&self) -> SocketAddr {
+        let from = self.arrival.from;
+        let sent_by = |via: &Via<'_>| via.port().filter(|port| *port != 0).unwrap_or(SIP_PORT);
+        if self.arrival.listener.transport.is_reliable() {
+            let via = self.via.as_ref();
+            let via = via.filter(|via| via.host().ip().is_none_or(|ip| ip == from.ip()));
+            return SocketAddr::new(from.ip(), via.map_or(0, sent_by));
+        }
         let port = match &self.via {
-            Some(via) if via.param(b"rport").is_none() => {
-                via.port().filter(|port| *port != 0).unwrap_or(SIP_PORT)
-            }
-            Some(_) | None => self.from.port(),
+            Some(via) if via.param(b"rport").is_none() => sent_by(via),
+            Some(_) | None => from.port(),
         };
-        SocketAddr::new(self.from.ip(), port)
+        SocketAddr::new(from.ip(), port)
     }
 
     /// Returns the request with its source noted in the top Via, where that says anything new.
     pub(super) fn stamped(&self) -> Bytes {
+        let from = self.arrival.from;
         let says_it = self.via.is_some_and(|via| {
             via.param(b"rport").is_none()
                 && via.param(b"received").is_none()
-                && via.host().ip() == Some(self.from.ip())
+                && via.host().ip() == Some(from.ip())
         });
         if says_it {
             self.message.bytes().clone()
         } else {
-            Edit::new(self.message).via_received(self.from.ip(), self.from.port()).finish()
+            Edit::new(self.message).via_received(from.ip(), from.port()).finish()
         }
     }
 

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod streams;
+
 #[test]
 fn a_request_goes_to_the_owner_of_its_slot_with_its_source_in_via() {
     let mut run = Run::started();
@@ -466,7 +468,9 @@ fn an_invite_its_copy_and_its_cancel_meet_in_one_slot_through_any_gate() {
     let (mut one, mut other) = (Run::started(), Run::started());
     let slot = |output: Option<Output>| match output {
         Some(Output::Sip { frame, .. }) => frame.slot,
-        Some(Output::Datagram { .. } | Output::Relay { .. }) | None => panic!("not passed"),
+        Some(Output::Datagram { .. } | Output::Stream { .. } | Output::Relay { .. }) | None => {
+            panic!("not passed")
+        }
     };
 
     let invite = request("INVITE", "branch=z9hG4bKphone", "");
@@ -545,12 +549,13 @@ impl Run {
     #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
     fn new() -> Self {
         let origin = Instant::now();
-        let listener =
-            Listener { id: 0, transport: Transport::Udp, advertise: addr("127.0.0.1:5060") };
+        let advertise = addr("127.0.0.1:5060");
+        let listeners = [Transport::Udp, Transport::Tcp];
+        let listener = |(id, transport)| Listener { id, transport, advertise };
         let config = Config {
             id: NodeId(1),
             boot: Boot(5),
-            listeners: vec![listener],
+            listeners: (0..).zip(listeners).map(listener).collect(),
             trusted: vec!["10.0.0.0/8".parse().unwrap()],
             limits: Limits::default(),
             slots: SLOTS,
@@ -610,7 +615,7 @@ impl Run {
     fn answered(&mut self, from: &str, text: &str) -> String {
         match self.datagram(from, text) {
             Some(Output::Datagram { bytes, .. }) => String::from_utf8(bytes.to_vec()).unwrap(),
-            other @ (Some(Output::Sip { .. } | Output::Relay { .. }) | None) => panic!("{other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -188,7 +188,8 @@ fn at_gateway(world: &mut World, name: &str, action: &[&str]) {
 
 /// A trunk route, for calls that no phone is registered for.
 pub(crate) fn config() -> Config {
-    let targets = vec!["192.0.2.21:5060".parse().unwrap(), "192.0.2.22:5060".parse().unwrap()];
+    let addr = |text: &str| text.parse::<std::net::SocketAddr>().unwrap().into();
+    let targets = vec![addr("192.0.2.21:5060"), addr("192.0.2.22:5060")];
     Config {
         routes: vec![Route { prefix: b"9".to_vec(), targets }],
         ring: Duration::from_secs(60),
