@@ -13,9 +13,11 @@ use b2bua::gate::{Limits, Network};
 use b2bua::slot::SlotHash;
 use b2bua::{Listener, Transport};
 use driver::http::Token;
-use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig, Security};
+use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig, Security, StreamLimits};
 use failover::ownership::{self, Member};
 use failover::{Boot, Clock, NodeId};
+
+pub(crate) use file::trunk;
 
 use crate::cluster::ClusterDocument;
 
@@ -56,6 +58,8 @@ pub struct Config {
     pub witness: Option<NodeId>,
     /// The role gate: its sockets towards phones and trunks.
     pub listeners: Vec<ListenerConfig>,
+    /// The role gate: what peers may do with the connections of each of them.
+    pub streams: StreamLimits,
     /// The role gate: who may register and call, beside loopback.
     pub trusted: Vec<Network>,
     /// The role gate: what others may send.
@@ -161,6 +165,7 @@ impl Config {
             segment: String::new(),
             witness: None,
             listeners: Vec::new(),
+            streams: StreamLimits::default(),
             trusted: Vec::new(),
             limits: Limits::default(),
             b2b: b2bua::Config::default(),

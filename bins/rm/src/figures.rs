@@ -10,7 +10,7 @@ use crate::b2b_role::B2bRole;
 
 pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
     let counters = gate.counters();
-    let (name, help) = ("rm_gate_datagrams_total", "Datagrams from peers, by what became of them.");
+    let (name, help) = ("rm_gate_datagrams_total", "Messages from peers, by what became of them.");
     for (fate, value) in [
         ("passed", counters.passed),
         ("keepalive", counters.keepalives),
@@ -29,14 +29,17 @@ pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
     }
     let help = "Of those passed, to another b2b than the owner, which could not be reached.";
     out.counter("rm_gate_detoured_total", help, &[], counters.detoured);
-    out.counter("rm_gate_received_total", "Datagrams from peers.", &[], counters.received);
+    out.counter("rm_gate_received_total", "Messages from peers.", &[], counters.received);
     out.counter("rm_gate_bans_total", "Sources that were banned.", &[], counters.bans);
     let help = "Messages handed on for another gate, or to another for a b2b.";
     out.counter("rm_gate_relayed_total", help, &[], counters.relayed);
     let (name, help) = ("rm_gate_frames_total", "Messages of b2bs, by what became of them.");
-    for (fate, value) in
-        [("sent", counters.sent), ("fenced", counters.fenced), ("stale_flow", counters.stale_flows)]
-    {
+    for (fate, value) in [
+        ("sent", counters.sent),
+        ("unsent", counters.unsent),
+        ("fenced", counters.fenced),
+        ("stale_flow", counters.stale_flows),
+    ] {
         out.counter(name, help, &[("fate", fate)], value);
     }
 }

@@ -97,7 +97,12 @@ impl Rm {
         let is_witness = config.witness == Some(id) && !config.roles.gate;
         let mut outputs = VecDeque::new();
         for (socket, one) in (0..).map(SocketId).zip(&config.listeners) {
-            outputs.push_back(Output::Bind { socket, local: one.listen, peer: None });
+            let local = one.listen;
+            outputs.push_back(if one.transport.is_reliable() {
+                Output::Listen { socket, local, limits: config.streams }
+            } else {
+                Output::Bind { socket, local, peer: None }
+            });
         }
         let mut rm = Self {
             id,
@@ -173,11 +178,23 @@ impl Node for Rm {
             Input::Bound { socket, local } => {
                 if socket < PULSE_SOCKETS {
                     self.unopened -= 1;
-                    info!(%local, "listening for SIP");
+                    let listener = usize::try_from(socket.0).ok();
+                    let listener = listener.and_then(|place| self.listeners.get(place));
+                    let transport = listener.map_or("", |listener| listener.transport.name());
+                    info!(%local, transport, "listening for SIP");
                 }
             }
             Input::BindFailed { socket, error } => self.bind_failed(socket, error),
             Input::Datagram { socket, from, bytes } => self.datagram(now, socket, from, bytes),
+            Input::Message { socket, connection, from, message } => {
+                self.tell_gate(now, socket, |listener| {
+                    let connection = connection.0;
+                    gate::Input::Message { listener, connection, from, message }
+                });
+            }
+            Input::Unsent { socket, to, bytes } => {
+                self.tell_gate(now, socket, |listener| gate::Input::Unsent { listener, to, bytes });
+            }
             Input::Refused { socket } => self.refused(now, socket),
             Input::LinkUp { peer, class, boot } => {
                 self.link(now, NodeId(peer.0), class, Some(Boot(boot)));

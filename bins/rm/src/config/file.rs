@@ -5,15 +5,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use b2bua::gate::Network;
-use b2bua::{Route, Transport};
-use driver::config::{Faults, Key, Table, is_one_host, read};
+use driver::config::{Faults, Key, Table, read};
 use driver::http::Token;
 use driver::{LogConfig, Security};
 use failover::NodeId;
 
-use super::{Config, ListenerConfig, Peer, PeerRoles, Roles};
+use super::{Config, Peer, PeerRoles, Roles};
 
 mod members;
+mod sockets;
+
+pub(crate) use sockets::trunk;
 
 impl Config {
     /// Reads the text of a file.
@@ -42,10 +44,11 @@ impl Config {
                 config.roles = Roles { gate: true, b2b: true, controller: true };
             }
             let listeners = root.tables("listener");
-            read_listeners(&listeners, &mut config);
+            sockets::read_listeners(&listeners, &mut config);
+            sockets::read_streams(&root.table("streams"), &mut config);
             read_gate(&root.table("gate"), &mut config);
             read_b2b(&root.table("b2b"), &mut config);
-            read_routes(&root.tables("route"), &mut config);
+            sockets::read_routes(&root.tables("route"), &mut config);
             if all_roles_are_known {
                 check_roles(&node, &links, &config, !listeners.is_empty());
                 check_segment(&segment, &links, &config);
@@ -211,43 +214,6 @@ fn read_peer_roles(peer: &Table<'_>) -> PeerRoles {
     roles
 }
 
-fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {
-    let mut taken: Vec<ListenerConfig> = Vec::new();
-    for listener in listeners {
-        let transport = listener.key("transport").choice(&[("udp", Transport::Udp)]);
-        let key = listener.key("listen");
-        let key = key.required("the address of a SIP socket, such as \"127.0.0.1:5060\"");
-        let listen = key.own_addr();
-        let advertise = listener.key("advertise").addr();
-        let Some(listen) = listen else { continue };
-        let clash = taken.iter().find(|other| overlap(other.listen, listen));
-        if let Some(ListenerConfig { listen: other, .. }) = clash {
-            let text = format!("is {listen}, where another listener has {other}");
-            listener.key("listen").fault(text);
-        }
-        let advertise = advertise.unwrap_or(listen);
-        if advertise.port() == 0
-            || !is_one_host(advertise.ip())
-            || advertise.is_ipv4() != listen.is_ipv4()
-        {
-            listener.fault("say in `advertise` at which address and port phones reach this");
-        } else if clash.is_none() && taken.iter().any(|other| other.advertise == advertise) {
-            listener.fault(format!("is advertised as {advertise}, as another listener is"));
-        }
-        let transport = transport.unwrap_or(Transport::Udp);
-        taken.push(ListenerConfig { transport, listen, advertise });
-    }
-    config.listeners = taken;
-    if let Some(first) = listeners.first()
-        && !config.roles.gate
-    {
-        first.fault("listeners belong to the role \"gate\", which this node has not");
-    }
-    if usize::from(u8::MAX) < listeners.len() {
-        listeners[usize::from(u8::MAX)].fault("a gate has 255 listeners at most");
-    }
-}
-
 fn read_gate(gate: &Table<'_>, config: &mut Config) {
     let network = |key: Key<'_>| {
         key.parsed("a network, such as \"192.168.1.0/24\"", |text| text.parse::<Network>().ok())
@@ -304,43 +270,6 @@ fn read_b2b(b2b: &Table<'_>, config: &mut Config) {
     }
 }
 
-fn read_routes(routes: &[Table<'_>], config: &mut Config) {
-    for route in routes {
-        let prefix = route.key("prefix").string().unwrap_or_default();
-        let key = route.key("targets").required("one or more addresses with ports");
-        let targets: Vec<SocketAddr> = key.list(Key::remote).unwrap_or_default();
-        if targets.is_empty() {
-            route.fault("a route needs at least one target");
-        }
-        for target in &targets {
-            check_target(route, *target, config);
-        }
-        let prefix = prefix.into_bytes();
-        if let Some(first) = config.b2b.routes.iter().find(|one| prefix.starts_with(&one.prefix)) {
-            let first = String::from_utf8_lossy(&first.prefix);
-            route.fault(format!("is never taken: the one for \"{first}\" stands before it"));
-        }
-        config.b2b.routes.push(Route { prefix, targets });
-    }
-    if let Some(first) = routes.first()
-        && !config.roles.b2b
-    {
-        first.fault("routes belong to the role \"b2b\", which this node has not");
-    }
-}
-
-/// A call to an address of ours would come back, and one to another family has no socket to leave by.
-fn check_target(route: &Table<'_>, target: SocketAddr, config: &Config) {
-    let listeners = &config.listeners;
-    if listeners.iter().any(|one| one.advertise == target || one.listen == target) {
-        route.fault(format!("leads to {target}, which is a listener of this gate"));
-    } else if !listeners.is_empty()
-        && !listeners.iter().any(|one| one.listen.is_ipv4() == target.is_ipv4())
-    {
-        route.fault(format!("leads to {target}, for which no [[listener]] has an address"));
-    }
-}
-
 /// Two nodes cannot listen at one place, and a link has one family.
 fn check_link(key: &Key<'_>, addr: SocketAddr, config: &Config) {
     let mut others = config.peers.iter().filter_map(|peer| peer.links).chain(config.links);
@@ -379,11 +308,4 @@ fn check_roles(node: &Table<'_>, links: &Table<'_>, config: &Config, listens: bo
     if !b2b && config.links.is_none() {
         links.key("listen").fault("is missing: the b2b dials this node there");
     }
-}
-
-/// Returns whether the second of two sockets could not be opened.
-fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    one.port() == other.port()
-        && one.is_ipv4() == other.is_ipv4()
-        && (one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified())
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 const WHOLE: &str = r#"
@@ -40,12 +42,46 @@ fn addresses_that_can_carry_nothing_are_refused() {
     for target in ["127.0.0.1:0", "0.0.0.0:5080", "224.0.0.1:5080", "255.255.255.255:5080"] {
         let targets = format!("127.0.0.1:5081\", \"{target}");
         let text = fault("127.0.0.1:5080", &targets);
-        assert_eq!(text, format!("line 19: `targets` in [route] is \"{target}\"; {one_host}"));
+        let or = "or \"192.0.2.1:5060;transport=tcp\"";
+        assert_eq!(text, format!("line 19: `targets` in [route] is \"{target}\"; {one_host} {or}"));
     }
     assert!(fault("127.0.0.1:7131", "127.0.0.1:0").ends_with(one_host));
     assert!(fault("127.0.0.1:9101", "127.0.0.1:0").contains("`listen` in [http]"));
     assert!(fault("address = \"127.0.0.1\"", "address = \"0.0.0.0\"").contains("`address`"));
     assert!(fault("address = \"127.0.0.1\"", "address = \"224.0.0.1\"").contains("`address`"));
+}
+
+#[test]
+fn a_listener_for_tcp_stands_beside_one_for_udp_and_has_limits() {
+    let listener = "listen = \"127.0.0.1:5060\"\n";
+    assert!(fault("127.0.0.1:5080", "127.0.0.1:5080;transport=tcp").contains("has TCP"));
+    assert!(
+        fault("127.0.0.1:5080", "127.0.0.1:5081\", \"127.0.0.1:5080;transport=tls").contains("use")
+    );
+    assert!(
+        fault(listener, &format!("{listener}[streams]\nidle = 60\n"))
+            .contains("limits connections")
+    );
+
+    let tcp = format!("{listener}[[listener]]\ntransport = \"tcp\"\n{listener}");
+    let limits = "[streams]\nconnections = 20\nconnections_per_source = 7\nmessage_size = 2000\n\
+                  message_time = 2.5\nidle = 60\nunsent = 70000\nconnect_time = 1\n";
+    let text = WHOLE.replace(listener, &format!("{tcp}{limits}"));
+    let text = text.replace("127.0.0.1:5080", "127.0.0.1:5080;transport=tcp");
+    let config = Config::parse(&text).unwrap();
+    let transports = [Transport::Udp, Transport::Tcp];
+    assert_eq!(config.listeners.iter().map(|one| one.transport).collect::<Vec<_>>(), transports);
+    assert_eq!(config.b2b.routes[0].targets[0].transport, Transport::Tcp);
+    let expected = StreamLimits {
+        connections_max: 20,
+        per_source_max: 7,
+        message_len_max: 2000,
+        message_time_max: Duration::from_millis(2500),
+        idle_max: Duration::from_secs(60),
+        unsent_len_max: 70_000,
+        connect_time_max: Duration::from_secs(1),
+    };
+    assert_eq!(config.streams, expected);
 }
 
 #[test]

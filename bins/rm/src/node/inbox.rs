@@ -40,8 +40,20 @@ impl Rm {
             if let Some(controller) = &mut self.controller {
                 controller.handle_input(now, controller::Input::Beat(beat));
             }
-        } else if let (Some(gate), Ok(listener)) = (&mut self.gate, u8::try_from(socket.0)) {
-            gate.handle_input(now, gate::Input::Datagram { listener, from, bytes });
+        } else {
+            self.tell_gate(now, socket, |listener| gate::Input::Datagram { listener, from, bytes });
+        }
+    }
+
+    /// Tells the gate what happened to one of its listeners.
+    pub(super) fn tell_gate(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        input: impl FnOnce(u8) -> gate::Input,
+    ) {
+        if let (Some(gate), Ok(listener)) = (&mut self.gate, u8::try_from(socket.0)) {
+            gate.handle_input(now, input(listener));
         }
     }
 

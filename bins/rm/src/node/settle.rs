@@ -5,7 +5,7 @@ use std::time::Instant;
 use b2bua::admission::Ask;
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::gate::{self, Gate};
-use driver::{Class, Output, SocketId, StopReason};
+use driver::{Class, ConnectionId, Output, SocketId, StopReason};
 use failover::controller::{self, Controller, Here};
 use failover::{CallId, NodeId, verdicts};
 
@@ -119,6 +119,11 @@ impl Rm {
                 gate::Output::Datagram { listener, to, bytes } => {
                     let socket = SocketId(u32::from(listener));
                     self.outputs.push_back(Output::Datagram { socket, to, bytes });
+                }
+                gate::Output::Stream { listener, connection, to, bytes } => {
+                    let socket = SocketId(u32::from(listener));
+                    let over = (connection != 0).then_some(ConnectionId(connection));
+                    self.outputs.push_back(Output::Stream { socket, over, to, bytes });
                 }
                 gate::Output::Sip { to, frame } if to == self.id => {
                     if let Some(role) = &mut self.b2b {

@@ -8,6 +8,7 @@ mod plan;
 mod restart;
 mod seeds;
 mod single;
+mod streams;
 mod trial;
 mod upgrade;
 mod world;

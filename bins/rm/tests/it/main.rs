@@ -10,4 +10,5 @@ mod limits;
 mod process;
 mod readme;
 mod segments;
+mod streams;
 mod tidy;

@@ -157,7 +157,7 @@ fn read_routes(root: &Table<'_>, segments: &BTreeMap<Segment, SegmentPlan>) -> V
         }
         let prefix = table.key("prefix").string().unwrap_or_default().into_bytes();
         let key = table.key("targets").required("one or more addresses with ports");
-        let targets = key.list(Key::remote).unwrap_or_default();
+        let targets = key.list(crate::config::trunk).unwrap_or_default();
         if targets.is_empty() {
             table.fault("a route needs at least one target");
         }

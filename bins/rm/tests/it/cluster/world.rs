@@ -69,11 +69,21 @@ impl World {
 
     /// Builds a cluster whose b2b keeps its records on a disk.
     pub(crate) fn with_disk(seed: u64, layout: Layout, disk: Option<&MemoryDisk>) -> Self {
+        Self::build(seed, layout, disk, 0)
+    }
+
+    /// Builds a cluster whose first phones speak SIP over connections.
+    pub(crate) fn with_streams(seed: u64, layout: Layout, streams: u32) -> Self {
+        Self::build(seed, layout, None, streams)
+    }
+
+    fn build(seed: u64, layout: Layout, disk: Option<&MemoryDisk>, streams: u32) -> Self {
         super::details::install();
         let phones = testkit::Config {
             phones: 10,
             // Each has an address of its own, as behind no two phones stands one next hop.
             sip_sockets: 10,
+            streams,
             server: Some(SocketAddr::new(ip(1), 5060)),
             ..testkit::Config::new(ip(9))
         };
@@ -318,8 +328,8 @@ fn signalling(layout: Layout) -> Vec<rm::Config> {
                 .collect();
             if roles.gate {
                 let listen = SocketAddr::new(ip(host), 5060);
-                let transport = Transport::Udp;
-                config.listeners = vec![ListenerConfig { transport, listen, advertise: listen }];
+                let listener = |transport| ListenerConfig { transport, listen, advertise: listen };
+                config.listeners = [Transport::Udp, Transport::Tcp].map(listener).to_vec();
             }
             config
         })

@@ -66,7 +66,7 @@ impl World {
             .map(PhoneId)
             .map(|phone| Route {
                 prefix: phones.user(phone).into_bytes(),
-                targets: vec![phones.sip_addr(phone)],
+                targets: vec![phones.sip_addr(phone).into()],
             })
             .collect();
         for mut config in nodes(document) {

@@ -1,0 +1,165 @@
+//! Phones that speak SIP over TCP.
+
+use std::time::Duration;
+
+use driver::NodeId;
+use testkit::scenario::PHONES;
+use testkit::{Command, Event, PhoneId};
+
+use super::world::{
+    B2B, FIRST_MEDIAGATE, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, World,
+};
+
+/// These speak over connections, the others by datagrams.
+const STREAMS: u32 = 4;
+
+#[test]
+fn calls_between_phones_on_tcp_and_on_udp_talk_are_held_and_end_from_either_side() {
+    for layout in [Layout::One, Layout::Three] {
+        let mut world = started(1, layout);
+        let calls = [(0, 1), (2, 5), (6, 3)].map(|(from, to)| world.call(id(from), id(to)));
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&calls);
+        for phone in [0, 5, 3] {
+            world.scenario.plan(Duration::ZERO, id(phone), Command::Hold);
+            world.scenario.plan(Duration::from_secs(2), id(phone), Command::Resume);
+        }
+        world.run(Duration::from_secs(4));
+        world.scenario.assert_talking(&calls);
+        for phone in [0, 5, 3] {
+            world.hang_up(id(phone));
+        }
+        ended(&mut world);
+    }
+}
+
+#[test]
+fn a_call_on_tcp_moves_its_media_when_its_mediagate_dies() {
+    let mut world = started(2, Layout::Three);
+    let calls = [(0, 1), (2, 5)].map(|(from, to)| world.call(id(from), id(to)));
+    world.run(Duration::from_secs(3));
+    world.scenario.sim().crash(FIRST_MEDIAGATE);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&calls);
+    world.hang_up(id(0));
+    world.hang_up(id(5));
+    ended(&mut world);
+}
+
+#[test]
+fn connections_are_the_gates_and_outlive_the_b2b() {
+    for seed in 0..8 {
+        let mut world = started(seed, Layout::Pair);
+        let calls = [(0, 1), (2, 5), (6, 3)].map(|(from, to)| world.call(id(from), id(to)));
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&calls);
+        // No phone can be reached but over what it has made.
+        for gate in [GATE, OTHER_GATE] {
+            world.scenario.sim().refuse_streams(gate);
+        }
+        // Each of them has some of the slots.
+        let victim = if seed % 2 == 0 { B2B } else { OTHER_B2B };
+        world.scenario.sim().crash(victim);
+        world.run(Duration::from_secs(2));
+        world.scenario.assert_talking(&calls);
+        assert_eq!(world.live_calls(), calls.len());
+
+        // The phones' own requests reach the new owner, and its reach them.
+        world.scenario.plan(Duration::ZERO, id(0), Command::Hold);
+        world.scenario.plan(Duration::from_secs(2), id(0), Command::Resume);
+        world.run(Duration::from_secs(4));
+        world.scenario.assert_talking(&calls);
+        for phone in [1, 2, 6] {
+            world.hang_up(id(phone));
+        }
+        ended(&mut world);
+    }
+}
+
+#[test]
+fn a_call_whose_connections_break_ends_from_either_side_and_the_next_one_finds_its_phone() {
+    let mut world = started(3, Layout::Three);
+    let calls = [(0, 1), (2, 5)].map(|(from, to)| world.call(id(from), id(to)));
+    world.run(Duration::from_secs(3));
+    world.scenario.sim().break_streams(PHONES, GATE);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&calls);
+    world.hang_up(id(0));
+    world.hang_up(id(5));
+    ended(&mut world);
+
+    world.scenario.sim().break_streams(PHONES, GATE);
+    let call = world.call(id(6), id(3));
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&[call]);
+    world.hang_up(id(6));
+    ended(&mut world);
+}
+
+#[test]
+fn a_call_to_a_phone_that_can_be_reached_no_more_is_refused_at_once() {
+    let mut world = started(4, Layout::Three);
+    world.scenario.sim().break_streams(PHONES, GATE);
+    world.scenario.sim().refuse_streams(GATE);
+    world.call(id(6), id(0));
+    world.run(Duration::from_secs(1));
+    let refused = world.scenario.fleet().journal().events().any(|(_, phone, event)| {
+        phone == Some(id(6)) && matches!(event, Event::Refused(480 | 500))
+    });
+    assert!(refused, "{}", world.scenario);
+    ended(&mut world);
+}
+
+#[test]
+fn a_call_on_tcp_goes_on_when_its_gate_starts_anew() {
+    let mut world = started(5, Layout::Three);
+    let calls = [(0, 1), (2, 5)].map(|(from, to)| world.call(id(from), id(to)));
+    world.run(Duration::from_secs(3));
+    world.scenario.sim().restart(GATE);
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&calls);
+    // One phone says so itself; the others hear of it over connections that the new gate makes.
+    world.hang_up(id(0));
+    world.hang_up(id(5));
+    ended(&mut world);
+}
+
+#[test]
+fn connections_that_a_cut_holds_up_break_and_no_ghost_is_left() {
+    let mut world = started(6, Layout::Three);
+    world.call(id(0), id(1));
+    world.call(id(2), id(5));
+    world.run(Duration::from_secs(3));
+    let others: [NodeId; 3] = [GATE, FIRST_MEDIAGATE, OTHER_MEDIAGATE];
+    for other in others {
+        world.scenario.sim().cut_both(PHONES, other);
+    }
+    world.hang_up(id(0));
+    world.hang_up(id(5));
+    world.run(Duration::from_secs(60));
+    world.scenario.sim().heal_all();
+    world.run(Duration::from_secs(60));
+    assert_eq!(world.live_calls(), 0);
+    let call = world.call(id(0), id(1));
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&[call]);
+}
+
+fn started(seed: u64, layout: Layout) -> World {
+    let mut world = World::with_streams(seed, layout, STREAMS);
+    world.start();
+    world
+}
+
+/// Waits until what was hung up is over everywhere, and checks that every rule was kept.
+fn ended(world: &mut World) {
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_idle();
+    assert_eq!(world.live_calls(), 0);
+    let broken = world.scenario.broken();
+    world.scenario.assert_none(&broken);
+}
+
+fn id(phone: u32) -> PhoneId {
+    PhoneId(phone)
+}

@@ -1,0 +1,186 @@
+//! SIP over TCP with a real process, on loopback.
+
+mod line;
+mod misuse;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use driver::Security;
+use line::Line;
+use mediagate::Mediagate;
+use testkit::program::{Program, page};
+
+#[test]
+fn calls_over_tcp_and_udp_go_on_while_others_misuse_connections() {
+    let site = Site::start("misuse", 11, "");
+    let [mut alice, mut bob] = [1, 2].map(|last| Line::tcp(site.ip(20 + last), site.gate()));
+    let (mut carol, mut dave) =
+        (Line::udp(site.ip(23), site.gate()), Line::tcp(site.ip(24), site.gate()));
+    for (phone, user) in [(&mut alice, "alice"), (&mut bob, "bob"), (&mut dave, "dave")] {
+        phone.register(user);
+    }
+    let over_tcp = alice.call(&mut bob, "bob", 1);
+    let mixed = carol.call(&mut dave, "dave", 2);
+
+    let attacks = misuse::begin(&site.ip(66), &site.gate());
+    let mut asked = 0;
+    while !attacks.iter().all(std::thread::JoinHandle::is_finished) || asked < 20 {
+        for (phone, other, call) in
+            [(&mut alice, &mut bob, &over_tcp), (&mut carol, &mut dave, &mixed)]
+        {
+            asked += 1;
+            // 2 s are for a machine with much other work; nobody misses an answer.
+            assert!(phone.options(&call[0]) < Duration::from_secs(2));
+            assert!(other.options(&call[1]) < Duration::from_secs(2));
+        }
+        pause(100);
+    }
+    attacks.into_iter().for_each(|attack| attack.join().unwrap());
+
+    bob.hang_up(&mut alice, &over_tcp[1]);
+    carol.hang_up(&mut dave, &mixed[0]);
+    site.figures(&[
+        ("driver_stream_ends_total{why=\"slow\"}", 2),
+        ("driver_stream_ends_total{why=\"head_too_long\"}", 1),
+        ("driver_stream_ends_total{why=\"body_too_long\"}", 1),
+        ("driver_stream_ends_total{why=\"no_sip\"}", 1),
+        ("driver_stream_refused_total{why=\"source\"}", 10_000 - 256),
+        ("rm_calls_answered_total", 2),
+    ]);
+    assert!(site.program.drain().success());
+}
+
+#[test]
+fn a_phone_whose_connection_is_lost_gets_the_bye_over_another_or_never() {
+    let site = Site::start("lost", 12, "");
+    let mut alice = Line::tcp(site.ip(21), site.gate());
+    alice.register("alice");
+    for (user, seen_at) in [("bob", None), ("carol", Some("192.168.1.7"))] {
+        let mut callee = Line::tcp(site.ip(22), site.gate());
+        if let Some(inside) = seen_at {
+            callee.pretend(inside);
+        }
+        callee.register(user);
+        let call = alice.call(&mut callee, user, 1);
+        callee.lose();
+        let reached = seen_at.is_none();
+        if reached {
+            alice.hang_up(&mut callee, &call[0]);
+        } else {
+            // Behind a NAT nobody finds it; the caller's side of the call ends all the same.
+            alice.bye(&call[0]);
+            let status = alice.invite(user, 2);
+            assert_eq!(status, 480, "who cannot be reached is not waited for");
+        }
+    }
+    site.figures(&[("rm_calls_answered_total", 2), ("rm_gate_frames_total{fate=\"unsent\"}", 2)]);
+}
+
+#[test]
+fn a_trunk_over_tcp_is_called_over_one_connection_and_the_next_one_if_it_is_not_there() {
+    let routes = "[[route]]\ntargets = [\"127.9.13.30:5099;transport=tcp\", \
+                  \"127.9.13.31:5060;transport=tcp\"]\n";
+    let site = Site::start("trunk", 13, routes);
+    let mut trunk = Line::tcp(site.ip(31), site.gate());
+    let mut alice = Line::udp(site.ip(21), site.gate());
+    for call in 1..=3 {
+        let dialogs = alice.call(&mut trunk, "outside", call);
+        trunk.hang_up(&mut alice, &dialogs[1]);
+    }
+    assert_eq!(trunk.accepted(), 1);
+    site.figures(&[("rm_calls_answered_total", 3)]);
+}
+
+/// A process with every role, and a mediagate.
+struct Site {
+    number: u8,
+    program: Program,
+}
+
+impl Site {
+    /// Starts them at 127.9.`number`.1 and 127.9.`number`.3.
+    fn start(name: &str, number: u8, routes: &str) -> Self {
+        let ip = format!("127.9.{number}.3").parse().unwrap();
+        let mut media = mediagate::Config::new(driver::NodeId(31), ip, 7131, 7231);
+        media.security = Security::Plaintext;
+        media.realtime = false;
+        // It ends with the process of the test.
+        std::thread::spawn(move || {
+            driver::run(&media.run(), |start| Mediagate::new(&media, start)).unwrap();
+        });
+        let text = CONFIG.replace("127.9.10.", &format!("127.9.{number}."));
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let file = folder.join(format!("streams-{name}.toml"));
+        std::fs::write(&file, format!("{text}{routes}")).unwrap();
+        let mut program = Program::start(env!("CARGO_BIN_EXE_holdline-rm"), &file);
+        program.log_until("listening for SIP");
+        program.log_until("transport=\"TCP\"");
+        let site = Self { number, program };
+        site.figures(&[("rm_mediagate_ports{gateway=\"31\"}", 1), ("rm_slots", 256)]);
+        site
+    }
+
+    fn ip(&self, last: u8) -> String {
+        format!("127.9.{}.{last}", self.number)
+    }
+
+    fn gate(&self) -> String {
+        format!("{}:5060", self.ip(1))
+    }
+
+    /// Waits until each figure is at least so high.
+    fn figures(&self, least: &[(&str, u64)]) {
+        let address = format!("{}:9131", self.ip(1)).parse().unwrap();
+        let mut text = String::new();
+        for _ in 0..200 {
+            text = page(address, "/metrics").unwrap();
+            let high = |(name, least): &(&str, u64)| {
+                let value =
+                    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+                let value = value.and_then(|value| value.parse::<f64>().ok());
+                value.is_some_and(|value| *least as f64 <= value)
+            };
+            if least.iter().all(high) {
+                return;
+            }
+            pause(50);
+        }
+        panic!("never so high: {least:?}\n{text}");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a real process takes its time")]
+fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+const CONFIG: &str = r#"
+[node]
+id = 1
+address = "127.9.10.1"
+roles = ["gate", "b2b", "controller"]
+realtime = false
+
+[links]
+plaintext = true
+
+[http]
+listen = "127.9.10.1:9131"
+
+[[listener]]
+listen = "127.9.10.1:5060"
+
+[[listener]]
+listen = "127.9.10.1:5060"
+transport = "tcp"
+
+[streams]
+message_time = 2
+
+[[peer]]
+id = 31
+roles = ["mediagate"]
+link = "127.9.10.3:7131"
+
+"#;

@@ -1,0 +1,106 @@
+//! What peers do with connections that mean no good.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::line::{connect, now, try_connect};
+use super::pause;
+
+/// How many connections one source tries to have at a time.
+const CONNECTIONS: usize = 10_000;
+
+/// As the process has it when its file says nothing.
+const PER_SOURCE: usize = 256;
+
+/// Begins everything at once, each from an address of its own: from `ip` with its last digit replaced.
+/// A thread panics when its misuse is not cut off.
+pub(super) fn begin(ip: &str, gate: &str) -> Vec<JoinHandle<()>> {
+    let kinds: [fn(&str, &str); 6] =
+        [one_byte_a_second, silence, endless_head, long_body, no_sip, crowd];
+    let begin = |(digit, misuse): (usize, fn(&str, &str))| {
+        let ip = format!("{}{digit}", &ip[..ip.len() - 1]);
+        let gate = gate.to_owned();
+        std::thread::spawn(move || misuse(&ip, &gate))
+    };
+    kinds.into_iter().enumerate().map(begin).collect()
+}
+
+fn one_byte_a_second(ip: &str, gate: &str) {
+    let mut stream = connect(ip, gate);
+    let begun = now();
+    for byte in HEAD.bytes().cycle() {
+        if stream.write_all(&[byte]).is_err() || is_over(&mut stream) {
+            break;
+        }
+        pause(950);
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody cuts it off");
+    }
+    assert!(Duration::from_secs(2) <= begun.elapsed(), "cut off before its time");
+}
+
+fn silence(ip: &str, gate: &str) {
+    ends(&mut connect(ip, gate));
+}
+
+fn endless_head(ip: &str, gate: &str) {
+    let mut stream = connect(ip, gate);
+    let _ = stream.write_all(HEAD.as_bytes());
+    let line = format!("Subject: {}\r\n", "and so on ".repeat(100));
+    while stream.write_all(line.as_bytes()).is_ok() {}
+}
+
+fn long_body(ip: &str, gate: &str) {
+    let mut stream = connect(ip, gate);
+    let text = format!(
+        "{HEAD}Via: SIP/2.0/TCP {ip};branch=z9hG4bKlong\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:a@b>\r\n\
+         Call-ID: long\r\nCSeq: 1 OPTIONS\r\nMax-Forwards: 70\r\nContent-Length: 4294967295\r\n\r\n"
+    );
+    stream.write_all(text.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("SIP/2.0 513 "), "{answer}");
+}
+
+fn no_sip(ip: &str, gate: &str) {
+    let mut stream = connect(ip, gate);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").unwrap();
+    ends(&mut stream);
+}
+
+fn crowd(ip: &str, gate: &str) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let mut all = Vec::new();
+    for _ in 0..CONNECTIONS {
+        // A connection that is refused may be reset before it stands.
+        all.extend(try_connect(ip, gate));
+    }
+    let standing = all.iter_mut().filter_map(|stream| {
+        stream.set_nonblocking(true).ok()?;
+        (!is_over(stream)).then_some(())
+    });
+    // Those of the last moment may not be judged yet.
+    let standing = standing.count();
+    assert!(standing <= 2 * PER_SOURCE, "{standing} of {} stand", all.len());
+}
+
+fn ends(stream: &mut TcpStream) {
+    let begun = now();
+    while !is_over(stream) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody cuts it off");
+    }
+}
+
+fn is_over(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 64]) {
+        Ok(len) => len == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+const HEAD: &str = "OPTIONS sip:a@example.org SIP/2.0\r\n";
