@@ -55,7 +55,7 @@ pub fn check_answer(offer: &Sdp<'_>, answer: &Sdp<'_>) -> Result<(), AnswerError
         if flow != asked.direction().answered_with(flow) {
             return Err(AnswerError::Direction(index));
         }
-        let is_rtp = asked.proto().windows(3).any(|part| part == b"RTP");
+        let is_rtp = asked.proto().windows(3).any(|part| part.eq_ignore_ascii_case(b"RTP"));
         if is_rtp && !have_common_format(&asked, &given) {
             return Err(AnswerError::NoFormat(index));
         }

@@ -159,6 +159,10 @@ fn an_answer_must_mirror_its_offer() {
     assert_eq!(check(video), Err(AnswerError::MediaCount { offered: 2, answered: 1 }));
     assert_eq!(check(&ok.replace("a=recvonly\n", "")), Err(AnswerError::Direction(0)));
     assert_eq!(check(&ok.replace("AVP 0", "AVP 8")), Err(AnswerError::NoFormat(0)));
+    let offer = String::from_utf8_lossy(OFFER).replace("RTP/AVP", "Rtp/avp");
+    let answer = format!("v=0\no=- 1 1 IN IP4 h\n{}", ok.replace("AVP 0", "AVP 8"));
+    let checked = check_answer(&sdp(offer.as_bytes()), &sdp(answer.as_bytes()));
+    assert_eq!(checked, Err(AnswerError::NoFormat(0)), "in letters of either case");
     assert_eq!(check(&ok.replace("video 0", "video 9")), Err(AnswerError::NotOffered(1)));
     assert_eq!(check(&ok.replace("audio", "text")), Err(AnswerError::Kind(0)));
 }
