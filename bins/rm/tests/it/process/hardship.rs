@@ -4,12 +4,12 @@ use super::*;
 
 #[test]
 fn nothing_ends_when_nobody_reads_the_log_any_more() {
-    let mut program = Program::start(RM, &talkative("unread", "127.9.7."));
+    let mut program = Program::start(RM, &talkative("unread", "127.9.47."));
     program.log_until("listening for SIP");
     program.close_log();
 
-    let phone = UdpSocket::bind("127.9.7.9:0").unwrap();
-    phone.connect("127.9.7.1:5060").unwrap();
+    let phone = UdpSocket::bind("127.9.47.9:0").unwrap();
+    phone.connect("127.9.47.1:5060").unwrap();
     // From its answer on somebody owns the slots.
     ask(&phone, "OPTIONS", "owned");
     for call in ["first", "second"] {
@@ -23,12 +23,12 @@ fn nothing_ends_when_nobody_reads_the_log_any_more() {
 
 #[test]
 fn calls_go_on_while_the_log_is_not_read() {
-    let mut program = Program::start(RM, &talkative("stalled", "127.9.8."));
+    let mut program = Program::start(RM, &talkative("stalled", "127.9.48."));
     program.log_until("listening for SIP");
     program.stall_log();
 
-    let phone = UdpSocket::bind("127.9.8.9:0").unwrap();
-    phone.connect("127.9.8.1:5060").unwrap();
+    let phone = UdpSocket::bind("127.9.48.9:0").unwrap();
+    phone.connect("127.9.48.1:5060").unwrap();
     // From its answer on somebody owns the slots.
     ask(&phone, "OPTIONS", "owned");
     for call in 0..60 {
@@ -36,7 +36,7 @@ fn calls_go_on_while_the_log_is_not_read() {
         let answer = ask(&phone, "REGISTER", &format!("stalled-{call}"));
         assert!(answer.starts_with("SIP/2.0 200 "), "{answer}");
     }
-    let metrics = metrics("127.9.8.1:9131");
+    let metrics = metrics("127.9.48.1:9131");
     assert_eq!(figure(&metrics, "driver_log_lines_lost_total"), Some("0"), "all of them wait");
 
     program.terminate();
@@ -47,12 +47,12 @@ fn calls_go_on_while_the_log_is_not_read() {
 
 #[test]
 fn a_process_ends_though_its_log_is_not_read() {
-    let mut program = Program::start(RM, &talkative("unheard", "127.9.9."));
+    let mut program = Program::start(RM, &talkative("unheard", "127.9.49."));
     program.log_until("listening for SIP");
     program.stall_log();
 
-    let phone = UdpSocket::bind("127.9.9.9:0").unwrap();
-    phone.connect("127.9.9.1:5060").unwrap();
+    let phone = UdpSocket::bind("127.9.49.9:0").unwrap();
+    phone.connect("127.9.49.1:5060").unwrap();
     // From its answer on somebody owns the slots.
     ask(&phone, "OPTIONS", "owned");
     for call in 0..60 {
@@ -67,7 +67,7 @@ fn files_that_may_not_grow_are_a_full_disk_and_end_nothing() {
     // It may be there from the last time.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir(&folder).unwrap();
-    let text = CONFIG.replace("127.9.2.", "127.9.10.");
+    let text = CONFIG.replace("127.9.2.", "127.9.50.");
     let config = file("limited", &format!("{text}\n[store]\npath = {folder:?}\n"));
     let mut command = Command::new("/bin/sh");
     // Enough for the numbers of the node, and not for its records.
@@ -76,8 +76,8 @@ fn files_that_may_not_grow_are_a_full_disk_and_end_nothing() {
     let lines = program.log_until("listening for SIP");
     assert!(lines.iter().any(|line| line.contains("the file may not grow")), "{lines:#?}");
 
-    let phone = UdpSocket::bind("127.9.10.9:0").unwrap();
-    phone.connect("127.9.10.1:5060").unwrap();
+    let phone = UdpSocket::bind("127.9.50.9:0").unwrap();
+    phone.connect("127.9.50.1:5060").unwrap();
     // From its answer on somebody owns the slots.
     ask(&phone, "OPTIONS", "owned");
     let invite = ask(&phone, "INVITE", "limited");
@@ -85,7 +85,7 @@ fn files_that_may_not_grow_are_a_full_disk_and_end_nothing() {
     #[expect(clippy::disallowed_methods, reason = "a real process takes its time")]
     let mut texts = (0..100).map(|_| {
         std::thread::sleep(Duration::from_millis(50));
-        metrics("127.9.10.1:9131")
+        metrics("127.9.50.1:9131")
     });
     assert!(texts.any(|text| figure(&text, "store_ok") == Some("0")));
     assert!(program.drain().success());
@@ -97,12 +97,12 @@ fn a_store_that_was_cut_off_is_told_in_one_line() {
     // It may be there from the last time.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir(&folder).unwrap();
-    let text = CONFIG.replace("127.9.2.", "127.9.11.");
+    let text = CONFIG.replace("127.9.2.", "127.9.51.");
     let config = file("cut-off", &format!("{text}\n[store]\npath = {folder:?}\n"));
     let mut program = Program::start(RM, &config);
     program.log_until("listening for SIP");
-    let phone = UdpSocket::bind("127.9.11.9:0").unwrap();
-    phone.connect("127.9.11.1:5060").unwrap();
+    let phone = UdpSocket::bind("127.9.51.9:0").unwrap();
+    phone.connect("127.9.51.1:5060").unwrap();
     // From its answer on somebody owns the slots.
     ask(&phone, "OPTIONS", "owned");
     ask(&phone, "REGISTER", "cut-off");
