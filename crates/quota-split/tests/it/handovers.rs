@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quota_split::handover::{Alarm, CoordinatorInput, Epoch, Member, MemberInput, Timing, Verdict};
+use quota_split::handover::{
+    Alarm, CoordinatorInput, Epoch, Grow, Member, MemberInput, Stamp, Timing, ToMember, Verdict,
+};
 use quota_split::{
     Call, CallId, Document, Full, Lending, Limits, Method, Node, Part, Partition, SegmentId, Tree,
 };
@@ -73,6 +75,28 @@ fn a_call_beyond_the_limit_does_not_come_back_as_a_cap_when_it_ends() {
     cluster.run(Duration::from_secs(1));
 
     assert_eq!(cluster.fill(3, "T1").len(), 0, "30 calls live already");
+}
+
+#[test]
+fn a_grant_of_an_older_division_changes_nothing() {
+    let mut cluster = three(&[("T1", 100)]);
+    cluster.lead(&EVEN, &[3]);
+    cluster.run(Duration::from_secs(1));
+    let older = cluster.coordinator.stamp().unwrap();
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let now = cluster.now;
+    let stamp = cluster.coordinator.stamp().unwrap();
+    assert!(older < stamp && older.epoch != stamp.epoch);
+
+    let newer = Stamp { epoch: Epoch { term: stamp.epoch.term + 1, ..stamp.epoch }, ..stamp };
+    for stamp in [older, Stamp { round: stamp.round + 1, ..stamp }, newer] {
+        let grow = Grow { stamp, seq: 99, rest: true, cells: vec![(0, 100)] };
+        let message = MemberInput::Received(ToMember::Grow(grow));
+        cluster.members.get_mut(&1).unwrap().handle_input(now, message);
+        cluster.run(Duration::from_secs(1));
+        assert_eq!(cluster.caps("T1"), [34, 33, 33], "{stamp:?}");
+    }
 }
 
 #[test]

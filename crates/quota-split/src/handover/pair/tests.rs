@@ -20,6 +20,17 @@ fn a_call_of_either_node_counts_once_at_the_speaker() {
 }
 
 #[test]
+fn a_refusal_is_told_where_it_is_counted_whoever_asked() {
+    let mut pair = Two::with_share(1);
+
+    for (at, id) in [(0, 1), (1, 2), (0, 3)] {
+        pair.request(at, id, false);
+    }
+
+    assert_eq!(pair.refused, [0, 0], "by the speaker, for the other's call and its own");
+}
+
+#[test]
 fn nothing_reaches_the_coordinator_before_the_partner_holds_the_state() {
     let mut pair = Two::with_share(2);
     pair.sent.clear();
@@ -241,6 +252,8 @@ struct Two {
     mail: VecDeque<(usize, PairMessage)>,
     sent: Vec<ToCoordinator>,
     takes_over: Option<usize>,
+    /// Who told of refusals.
+    refused: Vec<usize>,
     /// Loses what hands a part over.
     loses_offers: bool,
     verdicts: std::collections::BTreeMap<u64, Result<Admission, Denial>>,
@@ -269,6 +282,7 @@ impl Two {
             mail: VecDeque::new(),
             sent: Vec::new(),
             takes_over: None,
+            refused: Vec::new(),
             loses_offers: false,
             verdicts: std::collections::BTreeMap::new(),
             lives_at: [Vec::new(), Vec::new()],
@@ -376,9 +390,9 @@ impl Two {
                         self.nodes[at].handle_input(self.now, PairInput::Live(live));
                     }
                     PairOutput::TakeOver => self.takes_over = Some(at),
+                    PairOutput::Refused(_) => self.refused.push(at),
                     PairOutput::Partner(_)
                     | PairOutput::Counted(_)
-                    | PairOutput::Refused(_)
                     | PairOutput::Drifted(_)
                     | PairOutput::Alone(_)
                     | PairOutput::Lapsed => {}
