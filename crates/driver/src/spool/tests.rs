@@ -78,7 +78,9 @@ fn the_next_life_goes_on_in_a_file_of_its_own() {
 #[test]
 fn who_puts_never_waits_for_a_slow_disk() {
     let (release, held) = channel::<()>();
-    let render = move |_: &u64, _: &mut String| drop(held.recv());
+    let render = move |_: &u64, _: &mut String| {
+        let _ = held.recv();
+    };
     let spool = Spool::open(&folder("slow"), SMALL, render).unwrap();
 
     for number in 0..1000 {
