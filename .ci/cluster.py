@@ -31,6 +31,10 @@ GATE_ONLY = """
 [[listener]]
 transport = "udp"
 listen = "{address}:5060"
+
+[[listener]]
+transport = "tcp"
+listen = "{address}:5060"
 """
 
 B2B_ONLY = """
@@ -39,6 +43,10 @@ ring_timeout = 4
 [[route]]
 prefix = "1"
 targets = ["{callee}"]
+
+[[route]]
+prefix = "2"
+targets = ["{callee};transport=tcp"]
 """
 
 PEER = """

@@ -39,14 +39,17 @@ def end(process, seconds):
         return "did not end"
 
 
-def pair(folder, name, caller, callee, calls, rate, hold=1000):
-    """Lets a SIPp caller call a SIPp callee through the gate; none may fail."""
+def pair(folder, name, caller, callee, calls, rate, hold=1000, over=("u1", "u1"), number="1001"):
+    """Lets a SIPp caller call a SIPp callee through the gate; none may fail. `over` is how each
+    speaks: u1 over UDP, t1 over one TCP connection, tn over one for each call."""
     start = time.monotonic()
     limit = 2 * calls / rate + hold / 1000 + 60
-    answering = sipp(folder, name, "callee", CALLEE, 7000, "-sf", callee, "-m", str(calls))
+    answering = sipp(folder, name, "callee", CALLEE, 7000, "-sf", callee, "-m", str(calls),
+                     "-t", over[1])
     time.sleep(0.5)
     calling = sipp(folder, name, "caller", CALLER, 6000, "-sf", caller, "-m", str(calls),
-                   "-r", str(rate), "-l", "10000", "-d", str(hold), "-s", "1001", GATE)
+                   "-r", str(rate), "-l", "10000", "-d", str(hold), "-s", number,
+                   "-t", over[0], "-max_socket", "1000", GATE)
     codes = {"caller": end(calling, limit), "callee": end(answering, 30)}
     for role, code in codes.items():
         if code != 0:
@@ -64,9 +67,19 @@ def scenario(folder, name, calls, rate):
     return pair(folder, name, *files, calls, rate)
 
 
-def load(folder, name, calls, rate):
+def load(folder, name, calls, rate, **how):
     files = [os.path.join(LOAD, f"{role}.xml") for role in ("caller", "callee")]
-    return pair(folder, name, *files, calls, rate)
+    return pair(folder, name, *files, calls, rate, **how)
+
+
+def tcp(folder):
+    """SIPp over TCP on both sides, on one, and with a connection for each call. Numbers that begin
+    with 2 are called over TCP."""
+    faults = []
+    for name, over, number in [("tcp", ("t1", "t1"), "2001"), ("tcp_udp", ("t1", "u1"), "1001"),
+                               ("udp_tcp", ("u1", "t1"), "2001"), ("tcp_each", ("tn", "t1"), "2001")]:
+        faults += load(folder, name, 200, 50, over=over, number=number)
+    return faults
 
 
 def tail(path):
@@ -116,6 +129,7 @@ def main():
             "no_answer": lambda: scenario(folder, "no_answer", 10, 10),
             "hold": lambda: scenario(folder, "hold", 20, 10),
             "load": lambda: load(folder, "load", arguments.calls, arguments.rate),
+            "tcp": lambda: tcp(folder),
             "pjsip": lambda: call("pjsip", "pjsip"),
             "pjsip_baresip": lambda: call("pjsip", "baresip"),
             "baresip_pjsip": lambda: call("baresip", "pjsip"),
