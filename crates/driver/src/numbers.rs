@@ -1,7 +1,7 @@
 //! The numbers that must never come twice, in one small file that is on disk before they show.
 //!
-//! A node's boot, the epochs that it may use and its term in elections are higher in each life, whatever
-//! the clock says: it may have been set back. The file holds two copies of 64 bytes, 4096 bytes apart,
+//! A node's boot and the epochs that it may use are higher in each life, whatever the clock says: it may
+//! have been set back. The file holds two copies of 64 bytes, 4096 bytes apart,
 //! of which the one with the higher count is valid, so a write that is cut off harms neither:
 //!
 //! | bytes | field, little endian |
@@ -11,8 +11,7 @@
 //! | 2 | node |
 //! | 8 | boot |
 //! | 8 | epoch: every lower one may have been used |
-//! | 8 | term |
-//! | 18 | zero |
+//! | 26 | zero |
 //! | 4 | CRC-32 of all before |
 
 use std::fs::{File, OpenOptions};
@@ -32,8 +31,6 @@ pub struct Numbers {
     /// The first epoch of this life: no earlier one used it or a higher one. This life may use a
     /// thousand.
     pub epoch: u32,
-    /// The highest term of an election that the node knew.
-    pub term: u64,
     /// What was wrong with the file, if anything. The numbers then come from the clock alone.
     pub fault: Option<NumbersFault>,
     _lock: Option<Flock<File>>,
@@ -86,7 +83,7 @@ impl Numbers {
     /// # Errors
     /// When another process has the file, it is of another node, or there can be none at this path.
     pub fn begin(path: &Path, node: NodeId, unix_ms: u64) -> Result<Self, NumbersError> {
-        let first = Copy { count: 0, node, boot: unix_ms, epoch: seconds(unix_ms), term: 0 };
+        let first = Copy { count: 0, node, boot: unix_ms, epoch: seconds(unix_ms) };
         let (file, is_new) = match open(path) {
             Ok(opened) => opened,
             Err(source) if is_of_disk(&source) => return Ok(first.life(None, Some(source))),
@@ -105,7 +102,7 @@ impl Numbers {
                 let epoch = epoch.max(seconds(unix_ms).into());
                 let epoch = u32::try_from(epoch).unwrap_or(u32::MAX);
                 let count = last.count.wrapping_add(1);
-                let next = Copy { count, node, boot: boot.max(unix_ms), epoch, term: last.term };
+                let next = Copy { count, node, boot: boot.max(unix_ms), epoch };
                 (next, false)
             }
         };
@@ -126,7 +123,6 @@ struct Copy {
     node: NodeId,
     boot: u64,
     epoch: u32,
-    term: u64,
 }
 
 enum Read {
@@ -138,8 +134,8 @@ enum Read {
 
 impl Copy {
     fn life(self, lock: Option<Flock<File>>, error: Option<io::Error>) -> Numbers {
-        let Self { boot, epoch, term, .. } = self;
-        Numbers { boot, epoch, term, fault: error.map(NumbersFault::Disk), _lock: lock }
+        let Self { boot, epoch, .. } = self;
+        Numbers { boot, epoch, fault: error.map(NumbersFault::Disk), _lock: lock }
     }
 
     fn read(file: &File) -> Read {
@@ -165,7 +161,6 @@ impl Copy {
             node: NodeId(u16::from_le_bytes([body[16], body[17]])),
             boot: word(18),
             epoch: u32::try_from(word(26)).unwrap_or(u32::MAX),
-            term: word(34),
         })
     }
 
@@ -176,7 +171,6 @@ impl Copy {
         bytes[16..18].copy_from_slice(&self.node.0.to_le_bytes());
         bytes[18..26].copy_from_slice(&self.boot.to_le_bytes());
         bytes[26..34].copy_from_slice(&u64::from(self.epoch).to_le_bytes());
-        bytes[34..42].copy_from_slice(&self.term.to_le_bytes());
         let sum = crc32fast::hash(&bytes[..LEN - 4]);
         bytes[LEN - 4..].copy_from_slice(&sum.to_le_bytes());
         let offset = OFFSETS[usize::from(self.count % 2 == 1)];
