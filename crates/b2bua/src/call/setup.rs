@@ -308,7 +308,7 @@ pub(super) fn passed_on(status: u16) -> u16 {
     match status {
         // We follow no redirection, and a challenge is ours to meet.
         300..400 => 480,
-        // RFC 5626 §11.2: who we call cannot be reached on the way we know.
+        // RFC 5626 §5.3.1: who we call cannot be reached on the way we know.
         430 => 480,
         401 | 407 => 403,
         // RFC 3261 §16.7: a 503 would say that we have too much to do.

@@ -23,13 +23,18 @@ impl Answers {
     /// all come again at once.
     pub(super) fn answer(&self, request: &Message, status: u16) -> Bytes {
         let hash = self.hash(request);
-        let tag = format!("-{hash:016x}");
+        let tag = tag(hash);
         let mut writer =
             Writer::answer(request, status, message::reason(status), Some(tag.as_bytes()));
         if status == 503 {
             writer = writer.header(Name::RETRY_AFTER, (1 + hash % RETRY_AFTER_MAX).to_string());
         }
         writer.finish().bytes().clone()
+    }
+
+    /// Whether this ACK names the tag with which its request is answered here.
+    pub(super) fn gave_tag_of(&self, ack: &Message) -> bool {
+        ack.to_tag().is_some_and(|to| is_own_tag(to) && to == tag(self.hash(ack)).as_bytes())
     }
 
     fn hash(&self, request: &Message) -> u64 {
@@ -43,7 +48,11 @@ impl Answers {
     }
 }
 
-/// Returns whether this is the tag of an answer that a gate made.
+fn tag(hash: u64) -> String {
+    format!("-{hash:016x}")
+}
+
+/// Returns whether this may be the tag of an answer that a gate made.
 pub(super) fn is_own_tag(tag: &[u8]) -> bool {
     tag.starts_with(b"-")
 }

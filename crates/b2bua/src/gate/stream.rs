@@ -12,7 +12,7 @@ use failover::Flow;
 use sip_core::{Message, Method};
 
 use super::request::Arrival;
-use super::{Gate, Output, answer};
+use super::{Gate, Output};
 use crate::slot;
 
 impl Gate {
@@ -39,8 +39,7 @@ impl Gate {
 
     /// Sends a message of a b2b.
     pub(super) fn say(&mut self, flow: &Flow, bytes: Bytes) {
-        if flow.transport.is_reliable() && is_own_ack(&bytes) {
-            // It acknowledges what this gate said in the peer's place.
+        if flow.transport.is_reliable() && self.is_answered_here(&bytes) {
             self.counters.acknowledged += 1;
             return;
         }
@@ -61,7 +60,7 @@ impl Gate {
     }
 
     /// Takes in that no connection took a message: a request is refused in its peer's place, with 430
-    /// where there was none to be made (RFC 5626 §11.2), else with 503 as RFC 3261 §8.1.3.1 has it.
+    /// where there was none to be made (RFC 5626 §5.3.1), else with 503 as RFC 3261 §8.1.3.1 has it.
     pub(super) fn unsent(&mut self, now: Instant, listener: u8, to: SocketAddr, bytes: Bytes) {
         self.counters.unsent += 1;
         let (Some(listener), Ok(request)) = (self.listener(listener), Message::parse(bytes)) else {
@@ -75,11 +74,10 @@ impl Gate {
         let answer = self.answers.answer(&request, status);
         self.pass(now, slot, Arrival { listener, connection: 0, from: to }, to, answer);
     }
-}
 
-/// Whether this is the ACK to an answer of a gate.
-fn is_own_ack(bytes: &Bytes) -> bool {
-    bytes.starts_with(b"ACK ")
-        && Message::parse(bytes.clone())
-            .is_ok_and(|ack| ack.to_tag().is_some_and(answer::is_own_tag))
+    /// Whether this is the ACK to what this gate said in a peer's place. A tag of a peer may look like ours.
+    fn is_answered_here(&self, bytes: &Bytes) -> bool {
+        bytes.starts_with(b"ACK ")
+            && Message::parse(bytes.clone()).is_ok_and(|ack| self.answers.gave_tag_of(&ack))
+    }
 }

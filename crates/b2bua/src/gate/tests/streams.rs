@@ -105,6 +105,16 @@ fn a_request_that_no_connection_takes_is_refused_in_its_peers_place() {
 }
 
 #[test]
+fn an_ack_to_a_peer_whose_tag_looks_like_ours_is_sent() {
+    let mut run = Run::started();
+    for tag in ["-abc", "-0123456789abcdef"] {
+        let ack = request("ACK", "branch=z9hG4bK2a0123456789abcdef", &format!(";tag={tag}"));
+        let said = run.frame(out(stream(7, PHONE), &ack));
+        assert!(matches!(said, Some(Output::Stream { connection: 7, .. })), "{tag}: {said:?}");
+    }
+}
+
+#[test]
 fn nobody_answers_for_a_lost_answer_or_ack() {
     let mut run = Run::started();
     let ack = request("ACK", "branch=z9hG4bK2a0123456789abcdef", ";tag=phone");
