@@ -106,13 +106,9 @@ impl Cluster {
         }
     }
 
-    /// Returns every tenant and profile, in the order of the document, while this node counts the
-    /// calls of its segment; nothing otherwise: its partner knows.
-    pub fn tenants(&self) -> impl Iterator<Item = TenantView<'_>> {
-        self.tenants_from(0)
-    }
-
-    /// Returns what [`tenants`](Self::tenants) does without the first ones, which cost nothing.
+    /// Returns the tenants and profiles, in the order of the document, while this node counts the
+    /// calls of its segment; nothing otherwise: its partner knows. No view is made of the `first`
+    /// ones, nor of one that is not taken.
     pub fn tenants_from(&self, first: usize) -> impl Iterator<Item = TenantView<'_>> {
         let member = self.pair.member().into_iter();
         member.flat_map(move |member| {

@@ -76,13 +76,13 @@ impl Membership {
         })
     }
 
-    /// One page: `from=N` skips as many, `limit=N` shows as many.
+    /// One page: `from=N` skips as many, `limit=N` shows as many at the most.
     fn tenants_json(&self, query: &str) -> Reply {
         let (mut from, mut limit) = (0_usize, PAGE);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').map(|(key, value)| (key, value.parse::<usize>())) {
                 Some(("from", Ok(value))) => from = value,
-                Some(("limit", Ok(value))) => limit = value.clamp(1, PAGE_MAX),
+                Some(("limit", Ok(value))) => limit = value.clamp(1, PAGE),
                 _ => {
                     let body = format!("{pair}: write from=NUMBER or limit=NUMBER\n");
                     return Reply { status: 400, body };
@@ -92,7 +92,7 @@ impl Membership {
         let document = self.documents.current();
         let tree = document.map(|document| document.tree());
         let rows: Vec<Value> =
-            self.cluster.tenants().skip(from).take(limit).map(|row| tenant(&row, tree)).collect();
+            self.cluster.tenants_from(from).take(limit).map(|row| tenant(&row, tree)).collect();
         let all = tree.map_or(0, Tree::len);
         let next = (from + rows.len() < all && !rows.is_empty()).then_some(from + rows.len());
         let speaker =
@@ -167,7 +167,6 @@ fn node_name(node: &election::NodeId) -> String {
     format!("{}/{}", node.segment.0, node.rm)
 }
 
-/// Tenants of one answer, when nothing else is asked for.
+/// Tenants of one answer at the most, and when nothing else is asked for. Calls and leases wait while
+/// it is written: about 2 ms without a release's optimizations, and five times as long for 1,000.
 const PAGE: usize = 200;
-/// The most; more would keep the loop from calls.
-const PAGE_MAX: usize = 1000;

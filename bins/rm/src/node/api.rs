@@ -17,3 +17,6 @@ impl Rm {
         self.outputs.extend(reply.map(|reply| Output::Reply { id, reply }));
     }
 }
+
+#[cfg(test)]
+mod tests;

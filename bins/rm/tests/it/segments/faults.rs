@@ -194,7 +194,7 @@ fn change(world: &mut World) {
 
 fn speakers(world: &World, working: &[usize]) -> Vec<usize> {
     let speaks = |at: &usize| {
-        world.nodes[*at].cluster.as_ref().is_some_and(|it| it.tenants().next().is_some())
+        world.nodes[*at].cluster.as_ref().is_some_and(|it| it.tenants_from(0).next().is_some())
     };
     working.iter().copied().filter(speaks).collect()
 }

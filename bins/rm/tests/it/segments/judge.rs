@@ -342,7 +342,7 @@ fn check_counts(
 pub(super) fn cells(cluster: &Cluster) -> Option<[(u32, u32); 5]> {
     let mut cells = [(0, 0); 5];
     let mut speaks = false;
-    for tenant in cluster.tenants() {
+    for tenant in cluster.tenants_from(0) {
         speaks = true;
         let Some(index) = LIMITED.iter().position(|name| *name == tenant.name) else { continue };
         let calls = tenant.counters.iter().find(|it| it.counter == Counter::Calls)?;
