@@ -82,6 +82,8 @@ struct Watch {
     newcomers: BTreeSet<NodeId>,
     /// Whether somebody in the island has promised a higher epoch.
     outbid: bool,
+    /// Whether that has been so for the whole time of stability: a new epoch is due.
+    overdue: bool,
     stable_at: Option<Instant>,
     /// Runs while a lower node is there that should lead.
     patience: Wait,
@@ -324,7 +326,8 @@ impl Bully {
         let ready = electable
             .iter()
             .any(|node| !mandate.has(node.segment) && (watch.settled.contains(node) || !stability));
-        if lost || ready || outbid && !stability {
+        watch.overdue &= outbid;
+        if lost || ready || watch.overdue || outbid && !stability {
             self.state = State::Lead(watch);
             return self.try_campaign(now);
         }

@@ -82,9 +82,7 @@ impl Bully {
                 let outbid = std::mem::take(&mut watch.outbid);
                 if !self.suspect {
                     watch.settled.clone_from(self.links.component());
-                    if outbid {
-                        self.try_campaign(now);
-                    }
+                    watch.overdue = outbid;
                 }
             }
             (Timer::Away, _) => self.away = Wait::Over,

@@ -41,7 +41,7 @@ pub(super) fn fault(
         return Some(format!("{hot} is hot and gets nothing in {}", mandate.epoch));
     }
     if 1 < world.processes[at].promises {
-        // It may go on from a decision that was not told in time.
+        // It may go on from a decision that was outdone before it was told.
         return None;
     }
     let had = |segment: &Segment| world.processes.iter().any(|it| it.counted.contains(segment));

@@ -12,6 +12,8 @@ use crate::{Epoch, Frame, Life, Mandate, NodeId, Stored, segments};
 pub(super) struct Watchdog {
     /// Every division there ever was.
     pub(super) epochs: BTreeMap<Epoch, Mandate>,
+    /// The epochs that were declared, told or not.
+    declared: BTreeSet<Epoch>,
     /// When the last new epoch was declared.
     pub(super) declared_at: Ms,
     /// When a link was last lost or found by one of its ends.
@@ -93,10 +95,15 @@ impl Watchdog {
         }
     }
 
+    /// A process promises an epoch; its own may be outdone before anybody is told of it.
+    pub(super) fn promised(&mut self, id: NodeId, promised: Option<Epoch>) {
+        self.declared.extend(promised.filter(|epoch| epoch.coordinator == id));
+    }
+
     /// Terms rise with declared epochs only.
     pub(super) fn check_terms(&mut self) {
         let term = self.epochs.keys().map(|epoch| epoch.term).max().unwrap_or(0);
-        let epochs = self.epochs.len();
+        let epochs = self.declared.len();
         if u64::try_from(epochs).unwrap() < term {
             self.faults.push(format!("term {term} after {epochs} epochs"));
         }

@@ -222,6 +222,24 @@ fn a_paused_coordinator_comes_back_to_an_island_with_one_epoch() {
 }
 
 #[test]
+fn a_campaign_that_waits_for_one_who_does_not_hear_is_not_forgotten() {
+    let ids = [node(1, 1), node(2, 1), node(2, 2), node(3, 1)];
+    let mut world = at_rest(&ids);
+    // 2/2 hears nobody, and only 1/1 hears it.
+    for other in [node(1, 1), node(2, 1), node(3, 1)] {
+        world.cuts.insert((other, node(2, 2)));
+    }
+    world.cuts.extend([(node(2, 2), node(2, 1)), (node(2, 2), node(3, 1))]);
+    settle(&mut world, 5_300);
+
+    world.pause(0, 10_000, true);
+    world.run_for(10_000);
+    settle(&mut world, 8_200);
+
+    assert_eq!(epoch_of(&world, 3).coordinator, node(1, 1));
+}
+
+#[test]
 fn a_short_pause_changes_nothing() {
     let mut world = at_rest(&[node(1, 1), node(2, 1), node(3, 1)]);
 

@@ -377,6 +377,7 @@ impl World {
         match output {
             Output::Persist { serial, stored } => {
                 process.promises += 1;
+                self.watchdog.promised(process.id, stored.promised);
                 if process.disk_hangs {
                     process.hung.push((serial, stored));
                     return;
@@ -417,9 +418,18 @@ impl World {
         if let Some(fault) = cold::fault(self, at, mandate, shares) {
             self.watchdog.faults.push(fault);
         }
+        // What another coordinator gave to a segment that is yet to follow from there.
+        let leads = self.processes.iter().filter(|process| process.leads());
+        let given: BTreeSet<Segment> =
+            leads.flat_map(|process| process.shares.iter().copied()).collect();
         let process = &mut self.processes[at];
         let before = process.role.replace(Role::Lead(mandate.clone()));
         let members = mandate.segments();
+        process.counted.extend(given);
+        if 1 < process.promises {
+            // It may go on from a decision that was outdone before it was told.
+            process.counted.extend(self.cold.keys());
+        }
         process.counted.retain(|segment| !members.contains(segment));
         process.counted.extend(shares);
         process.shares.clone_from(shares);
