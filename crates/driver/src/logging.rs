@@ -75,9 +75,10 @@ pub fn flush_log() {
     LINES.flush();
 }
 
-/// Returns a mark behind what this thread has logged, for [`log_is_past`].
+/// Returns a mark behind the last line that this thread has logged, for [`log_is_past`]. One that was
+/// lost is waited for by nobody.
 pub fn log_mark() -> u64 {
-    LINES.mark()
+    Line::mark()
 }
 
 /// Whether what was logged before a mark is written, as far as it can be; only then would it outlive a

@@ -1,5 +1,6 @@
 //! Lines of the log on their way to a thread of their own, which may wait for whoever reads them.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
@@ -28,8 +29,6 @@ struct Queue {
     taken: u64,
     /// How many of them it has done with.
     done: u64,
-    /// The last one had no room.
-    is_full: bool,
     /// Lines that nobody will read.
     lost: u64,
     /// Those of them that were not told of.
@@ -46,7 +45,6 @@ impl Lines {
             added: 0,
             taken: 0,
             done: 0,
-            is_full: false,
             lost: 0,
             untold: 0,
         };
@@ -63,26 +61,20 @@ impl Lines {
         self.queue.lock().is_open
     }
 
-    /// Adds a line, unless too much waits.
-    pub(super) fn add(&self, line: &[u8]) {
+    /// Adds a line, unless too much waits; returns a mark behind it, for [`is_done`](Self::is_done).
+    pub(super) fn add(&self, line: &[u8]) -> u64 {
         let mut queue = self.queue.lock();
-        queue.is_full = WAITING_MAX < queue.text.len() + line.len();
-        if queue.is_full {
+        if WAITING_MAX < queue.text.len() + line.len() {
             queue.lose(1);
-            return;
+            // For a line that is lost nobody need wait.
+            return 0;
         }
         queue.added += 1;
         if queue.text.is_empty() {
             self.changed.notify_all();
         }
         queue.text.extend_from_slice(line);
-    }
-
-    /// Returns a mark behind the last line, for [`is_done`](Self::is_done).
-    pub(super) fn mark(&self) -> u64 {
-        let queue = self.queue.lock();
-        // For a line that is lost nobody need wait.
-        if queue.is_full { 0 } else { queue.added }
+        queue.added
     }
 
     /// Whether what was added before a mark is written, or lost.
@@ -177,10 +169,17 @@ fn write(out: &mut impl Write, mut text: &[u8]) -> u64 {
 /// One line on its way in.
 pub(super) struct Line(pub(super) &'static Lines);
 
+impl Line {
+    /// Returns the mark behind the last line of this thread.
+    pub(super) fn mark() -> u64 {
+        MARK.get()
+    }
+}
+
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.0.is_open() {
-            self.0.add(line);
+            MARK.set(self.0.add(line));
             Ok(line.len())
         } else {
             io::stderr().write(line)
@@ -190,6 +189,10 @@ impl Write for Line {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+thread_local! {
+    static MARK: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The most that waits, in bytes, beside as much that is being written.
@@ -209,10 +212,8 @@ mod tests {
     #[test]
     fn lines_wait_for_a_reader_in_order_and_nobody_waits_for_them() {
         let log = Log::new();
-        for line in ["one\n", "two\n", "three\n"] {
-            log.lines.add(line.as_bytes());
-        }
-        let mark = log.lines.mark();
+        let marks = ["one\n", "two\n", "three\n"].map(|line| log.lines.add(line.as_bytes()));
+        let mark = marks[2];
         log.lines.flush();
         assert_eq!(log.lines.lost(), 0, "a reader that stalls loses nothing yet");
         assert!(!log.lines.is_done(mark));
@@ -230,7 +231,6 @@ mod tests {
         for _ in 0..sent {
             log.lines.add(line.as_bytes());
         }
-        assert!(log.lines.is_done(log.lines.mark()), "nobody waits for a line that is lost");
         let lost = log.lines.lost();
         let kept = sent as u64 - lost;
         assert!((1024..=2048).contains(&kept), "{kept} of {sent}");
@@ -253,6 +253,25 @@ mod tests {
         assert_eq!(log.lines.lost(), 2);
         log.lines.add(b"three\n");
         assert_eq!(log.read(2), ["three", "lost 2"]);
+    }
+
+    #[test]
+    fn a_line_that_waits_is_not_done_because_another_thread_lost_one() {
+        let lines = nobody_writes();
+        Line(lines).write_all(b"a call's detail\n").unwrap();
+
+        std::thread::spawn(|| Line(lines).write_all(&[b'x'; WAITING_MAX]).unwrap()).join().unwrap();
+
+        assert_eq!(lines.lost(), 1);
+        assert!(!lines.is_done(Line::mark()));
+        Line(lines).write_all(&[b'x'; WAITING_MAX]).unwrap();
+        assert!(lines.is_done(Line::mark()), "nobody waits for a line that is lost");
+    }
+
+    fn nobody_writes() -> &'static Lines {
+        let lines = Box::leak(Box::new(Lines::new()));
+        lines.open();
+        lines
     }
 
     /// Lines, the thread that writes them, and who reads them, one at a time.
@@ -281,7 +300,9 @@ mod tests {
             // It ends with the process.
             std::thread::spawn(move || {
                 let told = of_thread.clone();
-                of_thread.write(pipe, |lost| told.add(format!("lost {lost}\n").as_bytes()));
+                of_thread.write(pipe, |lost| {
+                    told.add(format!("lost {lost}\n").as_bytes());
+                });
             });
             Self { lines, fail, written }
         }
