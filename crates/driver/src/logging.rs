@@ -2,7 +2,7 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
-use std::io::{self, IsTerminal as _, Write as _, stderr};
+use std::io::{self, IsTerminal as _, stderr};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -94,8 +94,7 @@ pub(crate) fn lines_lost() -> u64 {
 
 /// Writes words to standard error that are no event of the log, after those that are.
 pub(crate) fn say(words: &str) {
-    // Nobody is left to tell should this fail.
-    let _ = writeln!(Line(&LINES), "{words}");
+    Line(&LINES).say(words);
     flush_log();
 }
 

@@ -170,6 +170,12 @@ fn write(out: &mut impl Write, mut text: &[u8]) -> u64 {
 pub(super) struct Line(pub(super) &'static Lines);
 
 impl Line {
+    /// Adds words as a line.
+    pub(super) fn say(&mut self, words: &str) {
+        // Nobody is left to tell should this fail.
+        let _ = self.write_all(format!("{words}\n").as_bytes());
+    }
+
     /// Returns the mark behind the last line of this thread.
     pub(super) fn mark() -> u64 {
         MARK.get()
@@ -266,6 +272,16 @@ mod tests {
         assert!(!lines.is_done(Line::mark()));
         Line(lines).write_all(&[b'x'; WAITING_MAX]).unwrap();
         assert!(lines.is_done(Line::mark()), "nobody waits for a line that is lost");
+    }
+
+    #[test]
+    fn nothing_comes_between_words_and_the_end_of_their_line() {
+        let lines = nobody_writes();
+
+        Line(lines).say("a panic\nand its calls");
+
+        assert_eq!(lines.queue.lock().text, b"a panic\nand its calls\n");
+        assert_eq!(lines.queue.lock().added, 1, "at once");
     }
 
     fn nobody_writes() -> &'static Lines {
