@@ -3,15 +3,16 @@
 //! A thread writes; [`Spool::put`] never waits. The files are named by a number that rises,
 //! `000000000001.jsonl`, over restarts too; the newest is the one being written, and the others change no
 //! more. Whoever has taken in such a file deletes it. What finds no room, since nobody takes anything
-//! away or the disk refuses, is dropped and counted: what is there is not overwritten, and every line is
-//! whole.
+//! away or the disk refuses or hangs, is dropped and counted: what is there is not overwritten, and every
+//! line is whole. Who drops the spool waits until what was put is written, half a second at most.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use tracing::{error, info};
 
@@ -21,7 +22,11 @@ mod tests;
 /// Where events of type `T` go.
 #[derive(Debug)]
 pub struct Spool<T> {
-    events: SyncSender<T>,
+    /// `None` at the end.
+    events: Option<SyncSender<T>>,
+    /// Nothing comes: it closes when the thread has ended.
+    ended: Receiver<()>,
+    folder: PathBuf,
     counts: Arc<Counts>,
 }
 
@@ -49,6 +54,19 @@ struct Counts {
     written: AtomicU64,
     dropped: AtomicU64,
     troubles: AtomicU64,
+    /// What came last was dropped.
+    in_trouble: AtomicBool,
+}
+
+impl Counts {
+    /// Counts events that are dropped; tells of the first.
+    fn lose(&self, count: u64, folder: &Path, why: &dyn std::fmt::Display) {
+        if !self.in_trouble.swap(true, Ordering::Relaxed) {
+            self.troubles.fetch_add(1, Ordering::Relaxed);
+            error!(folder = %folder.display(), error = %why, "events are dropped: they find no room");
+        }
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+    }
 }
 
 impl<T: Send + 'static> Spool<T> {
@@ -63,19 +81,21 @@ impl<T: Send + 'static> Spool<T> {
         render: impl Fn(&T, &mut String) + Send + 'static,
     ) -> io::Result<Self> {
         let (events, coming) = sync_channel(bounds.waiting_max);
+        let (ends, ended) = sync_channel(0);
         let counts = Arc::new(Counts::default());
         let shared = Arc::clone(&counts);
         let files = Files { folder: folder.to_owned(), bounds, current: None, last: 0 };
-        std::thread::Builder::new()
-            .name("spool".into())
-            .spawn(move || write_all(files, &coming, &shared, &render))?;
-        Ok(Self { events, counts })
+        std::thread::Builder::new().name("spool".into()).spawn(move || {
+            let _ends: SyncSender<()> = ends;
+            write_all(files, &coming, &shared, &render);
+        })?;
+        Ok(Self { events: Some(events), ended, folder: folder.to_owned(), counts })
     }
 
     /// Has an event written; drops it when too many wait.
     pub fn put(&self, event: T) {
-        if self.events.try_send(event).is_err() {
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        if self.events.as_ref().is_none_or(|events| events.try_send(event).is_err()) {
+            self.counts.lose(1, &self.folder, &"too many wait for the disk");
         }
     }
 }
@@ -97,6 +117,18 @@ impl<T> Spool<T> {
     }
 }
 
+impl<T> Drop for Spool<T> {
+    fn drop(&mut self) {
+        self.events = None;
+        if self.ended.recv_timeout(END_MAX) == Err(RecvTimeoutError::Timeout) {
+            error!(folder = %self.folder.display(), "the last events are not written: the disk hangs");
+        }
+    }
+}
+
+/// How long the end waits for what was put.
+const END_MAX: Duration = Duration::from_millis(500);
+
 /// Events written at a time.
 const BATCH_MAX: usize = 1024;
 
@@ -107,33 +139,27 @@ fn write_all<T>(
     render: &impl Fn(&T, &mut String),
 ) {
     let folder = files.folder.clone();
-    let folder = folder.display();
     let mut lines = String::new();
-    let mut in_trouble = false;
     while let Ok(first) = events.recv() {
         lines.clear();
-        let mut count = 0;
+        let mut count = 0_usize;
         for event in std::iter::once(first).chain(events.try_iter()).take(BATCH_MAX) {
             render(&event, &mut lines);
             lines.push('\n');
             count += 1;
         }
-        match files.write(lines.as_bytes()) {
+        let written = files.write(lines.as_bytes());
+        let is_behind = count == BATCH_MAX;
+        let count = count as u64;
+        match written {
             Ok(()) => {
-                if in_trouble {
-                    info!(%folder, "events are written again");
+                // While many wait, more may be dropped: that is the same trouble.
+                if !is_behind && counts.in_trouble.swap(false, Ordering::Relaxed) {
+                    info!(folder = %folder.display(), "events are written again");
                 }
-                in_trouble = false;
                 counts.written.fetch_add(count, Ordering::Relaxed);
             }
-            Err(error) => {
-                if !in_trouble {
-                    error!(%folder, %error, "events are dropped: they find no room");
-                    counts.troubles.fetch_add(1, Ordering::Relaxed);
-                }
-                in_trouble = true;
-                counts.dropped.fetch_add(count, Ordering::Relaxed);
-            }
+            Err(error) => counts.lose(count, &folder, &error),
         }
     }
 }

@@ -89,8 +89,49 @@ fn who_puts_never_waits_for_a_slow_disk() {
 
     // One is being written, and as many as may wait.
     assert!((1000 - 65..1000).contains(&spool.dropped()), "{}", spool.dropped());
+    assert_eq!(spool.troubles(), 1, "it is told while the disk hangs, and once");
     drop(release);
     wait(|| spool.written() + spool.dropped() == 1000);
+}
+
+#[test]
+fn what_waits_at_the_end_of_a_process_is_written_first() {
+    let folder = folder("end");
+    let (release, held) = channel::<()>();
+    let render = move |_: &u64, line: &mut String| {
+        let _ = held.recv();
+        line.push_str("event");
+    };
+    let bounds = Bounds { file_len: 1 << 20, ..SMALL };
+    let spool = Spool::open(&folder, bounds, render).unwrap();
+    (0..10).for_each(|number| spool.put(number));
+
+    // Each takes a while.
+    let disk = std::thread::spawn(move || {
+        for _ in 0..10 {
+            std::thread::park_timeout(Duration::from_millis(1));
+            let _ = release.send(());
+        }
+    });
+    drop(spool);
+
+    let text = fs::read_to_string(folder.join("000000000001.jsonl")).unwrap();
+    assert_eq!(text, "event\n".repeat(10));
+    disk.join().unwrap();
+}
+
+#[test]
+fn the_end_of_a_process_does_not_wait_for_a_disk_that_hangs() {
+    let (release, held) = channel::<()>();
+    let render = move |_: &u64, _: &mut String| {
+        let _ = held.recv();
+    };
+    let spool = Spool::open(&folder("hangs"), SMALL, render).unwrap();
+    spool.put(1);
+
+    // A wait without an end would never come back: nobody releases the disk before.
+    drop(spool);
+    drop(release);
 }
 
 fn open(folder: &Path, bounds: Bounds) -> Spool<u64> {
