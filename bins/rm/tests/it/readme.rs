@@ -35,6 +35,30 @@ fn a_program_knows_every_key_that_its_own_readme_shows() {
     mediagate::Config::parse(&with_every_key(media)).unwrap();
 }
 
+#[test]
+fn the_table_of_alarms_has_each_that_is_counted_and_no_other() {
+    let source = include_str!("../../src/membership.rs");
+    let (_, names) = source.split_once("fn alarm_name(").unwrap();
+    let mut counted: Vec<&str> = quoted(names, '"').collect();
+    assert!(counted.len() > 5, "{counted:?}");
+    // These two have a name without a kind.
+    counted.extend(["document", "usage_dropped"]);
+    counted.sort_unstable();
+
+    let (_, table) = include_str!("../../README.md").split_once("| alarm |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let names = rows.filter_map(|row| row.split('|').nth(1));
+    let mut told: Vec<&str> = names.flat_map(|names| quoted(names, '`')).collect();
+    told.sort_unstable();
+
+    assert_eq!(told, counted);
+}
+
+/// Returns what stands between each two of these marks.
+fn quoted(text: &str, mark: char) -> impl Iterator<Item = &str> {
+    text.split(mark).skip(1).step_by(2)
+}
+
 fn files(readme: &str) -> Vec<&str> {
     let blocks = readme.split("```toml\n").skip(1);
     blocks.filter_map(|rest| rest.split_once("```").map(|(file, _)| file)).collect()
