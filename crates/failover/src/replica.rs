@@ -26,7 +26,7 @@ mod standby;
 mod tests;
 
 pub use owner::{Counters, NotSyncedError, Output, Replicator};
-pub use standby::{Held, Replica, ReplicaCounters, ReplicaOutput, SAMPLE};
+pub use standby::{Held, Replica, ReplicaCounters, ReplicaOutput};
 
 /// What a record is filed under.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -21,8 +21,7 @@ pub use message::{
     Stamp, ToCoordinator, ToMember,
 };
 pub use pair::{
-    Denial, Denied, Granted, Pair, PairConfig, PairInput, PairMessage, PairOutput, Role,
-    TOLD_LEN_MAX, Told,
+    Denial, Denied, Granted, Pair, PairConfig, PairInput, PairMessage, PairOutput, Role, Told,
 };
 pub use timing::Timing;
 

@@ -97,7 +97,7 @@ impl Replica {
     /// Returns the replica of a node that holds nothing, and can read values of these kinds.
     ///
     /// `is_readable` says whether a value is indeed a record of that name and slot. It is asked for each
-    /// record of a whole copy, for the first change of a stream, one in [`SAMPLE`] after it, and for all
+    /// record of a whole copy, for the first change of a stream, one in 64 after it, and for all
     /// that is here of a slot when its owner asks what that is: so another version's or another
     /// cluster's form is found, and most changes need not be read.
     pub fn new(
@@ -388,7 +388,7 @@ impl Replica {
 }
 
 /// One in so many changes is read before it is taken.
-pub const SAMPLE: u32 = 64;
+pub(super) const SAMPLE: u32 = 64;
 
 fn sum_of(records: &BTreeMap<Key, Bytes>) -> Sum {
     let mut sum = Sum::default();

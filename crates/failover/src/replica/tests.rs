@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::peer::{GATHER_MAX, GATHER_MIN};
+use super::standby::SAMPLE;
 use super::*;
 use crate::NodeId;
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use super::{Epoch, Member, Stamp, Timing, ToCoordinator, ToMember};
 use crate::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
-pub use message::{Denied, Granted, PairMessage, TOLD_LEN_MAX, Told};
+pub use message::{Denied, Granted, PairMessage, Told};
 
 use listener::Listener;
+use message::TOLD_LEN_MAX;
 use speaker::Speaker;
 
 mod listener;

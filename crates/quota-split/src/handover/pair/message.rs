@@ -121,7 +121,7 @@ pub enum Denied {
 }
 
 /// The calls of one list take no more bytes, unless it is a single one.
-pub const TOLD_LEN_MAX: usize = 64 << 10;
+pub(super) const TOLD_LEN_MAX: usize = 64 << 10;
 
 impl Told {
     /// Returns a number of bytes that it takes at the most, however it is written.
