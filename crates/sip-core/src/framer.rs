@@ -52,7 +52,8 @@ pub enum Output {
     /// A message; look at its verdict.
     Message(Message),
     /// A double line break, which a client sends to keep the connection open:
-    /// answer with a single one (RFC 5626 §4.4.1).
+    /// answer with a single one (RFC 5626 §4.4.1). Several in a row that were
+    /// not taken yet are one.
     Ping,
     /// A single line break, the answer to our own double one. It is reported
     /// at once, so the first half of a ping that comes in two parts looks like
@@ -85,6 +86,9 @@ pub enum FramerError {
     #[error("too slow a message")]
     TooSlow,
 }
+
+/// For how many outputs memory is kept while there are none.
+const OUTPUTS_KEPT: usize = 4;
 
 /// Cuts a stream into messages. Agrees with [`Message::parse`] on the length of
 /// every message, since both use one reader.
@@ -137,6 +141,10 @@ impl Framer {
         }
         self.buffer.extend_from_slice(bytes);
         while self.step(now) {}
+        if self.buffer.is_empty() {
+            // A peer that says nothing for long costs no more than it has to.
+            self.buffer = BytesMut::new();
+        }
     }
 
     /// Gives up on a message that took too long; does nothing before its time.
@@ -148,7 +156,11 @@ impl Framer {
 
     /// Returns the next thing found. Drain until `None` after every other call.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let found = self.outputs.pop_front();
+        if found.is_none() && OUTPUTS_KEPT < self.outputs.capacity() {
+            self.outputs = VecDeque::new();
+        }
+        found
     }
 
     /// Returns when `handle_timeout` is next needed.
@@ -196,7 +208,7 @@ impl Framer {
         while self.buffer.starts_with(b"\r\n") {
             self.buffer.advance(2);
             until = None;
-            if after_break {
+            if after_break && !matches!(self.outputs.back(), Some(Output::Ping)) {
                 self.outputs.push_back(Output::Ping);
             }
             has_new_break = !after_break;

@@ -43,6 +43,8 @@ fn double_breaks_are_pings_and_single_ones_pongs() {
     assert_eq!(run.hear(b"\r"), []);
     assert_eq!(run.hear(b"\n"), [Output::Ping]);
     assert_eq!(run.hear(b"\r\n\r\n\r\n"), [Output::Ping, Output::Pong]);
+    // As many as there may be are one.
+    assert_eq!(run.hear(&b"\r\n".repeat(1001)), [Output::Ping]);
 }
 
 #[test]
