@@ -27,7 +27,8 @@ impl fmt::Display for NodeId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
 
-/// A connection of a stream socket. Never zero; it names no other one in the same life of a process.
+/// A connection of a stream socket. Never zero; it names no other one that stands, and none at all
+/// until four billion others have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u32);
 
@@ -111,7 +112,7 @@ pub enum Input {
     Unsent {
         /// The stream socket.
         socket: SocketId,
-        /// Where it was to go, or the other end of the connection that was to take it.
+        /// Where else it was to go, as in [`Output::Stream`].
         to: SocketAddr,
         /// The message.
         bytes: Bytes,

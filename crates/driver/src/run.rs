@@ -236,8 +236,12 @@ impl<N: Node> Loop<N> {
             ready.clear();
             self.poller.wait(Some(timeout), &mut ready)?;
             self.counters.turns += 1;
+            self.streams.begin_turn();
             for &(token, flags) in &ready {
                 self.ready(token, flags);
+                self.deliver();
+            }
+            while self.streams.read_next(clock()) {
                 self.deliver();
             }
             self.handle_timeouts();

@@ -2,79 +2,38 @@
 //!
 //! A connection is cut, and counted by its reason, when its peer breaks the limits of its listener.
 //! What could not be said is given back to the node. Nothing here waits for a peer: a turn reads once
-//! from each readable connection and writes once to each that has something to say.
+//! from each readable connection, up to a bound for all, and writes once to each that has something to
+//! say.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nix::sys::epoll::EpollFlags;
-use sip_core::framer::{self, Crowd, CrowdConfig, CrowdError, FramerError};
+use sip_core::framer::{self, Crowd, CrowdConfig, FramerError};
 use socket2::Socket;
 use tracing::warn;
 
-use self::connection::Connection;
+use self::accept::{enter, files};
+use self::connection::{Connection, Unsent};
+use self::counters::Counters;
 use self::ending::{Ending, Endings, Refusal};
-use crate::metrics::Metrics;
+use crate::config::is_one_host;
 use crate::node::{BindError, ConnectionId, Input, SocketId};
 use crate::sockets::bind_error;
-use crate::sys::{Poller, files_max};
+use crate::sys::Poller;
 
+mod accept;
 mod connection;
+mod counters;
 mod ending;
+mod limits;
 mod tcp;
 
-/// What peers may do with the connections of one listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamLimits {
-    /// Connections at one time that peers made, and as many that were made to peers. Fewer if the
-    /// process may not have so many files.
-    pub connections_max: usize,
-    /// Connections at one time that one source made: an IPv4 address, or a network of 64 bits for
-    /// IPv6.
-    pub per_source_max: usize,
-    /// Bytes of a message's start line and headers, and as many of its body.
-    pub message_len_max: usize,
-    /// From the first byte of a message to its last. A connection that was made to us has to say
-    /// something within that time, and what is sent has to be acknowledged by the peer's host.
-    pub message_time_max: Duration,
-    /// How long a connection may carry nothing in either direction.
-    pub idle_max: Duration,
-    /// Bytes that may wait for a peer that does not read them.
-    pub unsent_len_max: usize,
-    /// How long making a connection may take.
-    pub connect_time_max: Duration,
-}
-
-impl Default for StreamLimits {
-    fn default() -> Self {
-        Self {
-            connections_max: 10_000,
-            per_source_max: 256,
-            message_len_max: 65_535,
-            message_time_max: Duration::from_secs(10),
-            // Longer than the longest registration of a phone that sends no keep-alive.
-            idle_max: Duration::from_secs(4000),
-            unsent_len_max: 256 * 1024,
-            connect_time_max: Duration::from_secs(4),
-        }
-    }
-}
-
-impl StreamLimits {
-    /// How messages are cut out of a stream.
-    pub(crate) fn framer(&self) -> framer::Config {
-        framer::Config {
-            head_len_max: self.message_len_max,
-            headers_max: HEADERS_MAX,
-            body_len_max: self.message_len_max,
-            message_time_max: self.message_time_max,
-        }
-    }
-}
+pub use self::limits::StreamLimits;
 
 /// All stream sockets of a process.
 pub(crate) struct Streams {
@@ -88,6 +47,12 @@ pub(crate) struct Streams {
     deadlines: BTreeSet<(Instant, u32)>,
     /// Connections that are to be written in this turn.
     unwritten: Vec<u32>,
+    /// Connections that have something to read, the one that waits longest first.
+    unread: VecDeque<u32>,
+    /// What may still be read in this turn.
+    budget: Budget,
+    /// How many connections the limit of open files leaves room for.
+    files: usize,
     events: VecDeque<Input>,
     connection_last: u32,
     scratch: Vec<u8>,
@@ -102,30 +67,22 @@ pub(crate) struct Tokens {
     pub(crate) connections: u64,
 }
 
+#[derive(Clone, Copy)]
+struct Budget {
+    bytes: usize,
+    messages: usize,
+}
+
 struct Listener {
     socket: Socket,
     local: SocketAddr,
     limits: StreamLimits,
     /// The connections that peers made.
     crowd: Crowd,
-    /// How many connections were made to peers.
-    made: usize,
+    /// The connections that were made to peers.
+    made: Crowd,
     /// Out of file descriptors: nothing is accepted until then.
     paused_until: Option<Instant>,
-}
-
-#[derive(Default)]
-struct Counters {
-    accepted: u64,
-    made: u64,
-    messages_in: u64,
-    messages_out: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    reads: u64,
-    writes: u64,
-    pings: u64,
-    unsent: u64,
 }
 
 impl Streams {
@@ -138,6 +95,9 @@ impl Streams {
             by_remote: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             unwritten: Vec::new(),
+            unread: VecDeque::new(),
+            budget: TURN,
+            files: 0,
             events: VecDeque::new(),
             connection_last: 0,
             scratch: vec![0; READ_LEN_MAX],
@@ -160,15 +120,16 @@ impl Streams {
         let added = self.poller.add(&socket, self.tokens.listeners + u64::from(id.0), false);
         added.map_err(|error| bind_error(&error))?;
         let local = socket.local_addr().ok().and_then(|local| local.as_socket()).unwrap_or(local);
-        let connections_max = limits.connections_max.min(connections_max());
-        if connections_max < limits.connections_max {
-            warn!(%local, connections_max, "the limit of open files allows fewer connections");
-        }
-        let limits = StreamLimits { connections_max, ..limits };
-        let per_source_max = limits.per_source_max;
+        let StreamLimits { connections_max, per_source_max, .. } = limits;
         let crowd = Crowd::new(CrowdConfig { connections_max, per_source_max });
+        let made = crowd.clone();
         self.listeners
-            .insert(id, Listener { socket, local, limits, crowd, made: 0, paused_until: None });
+            .insert(id, Listener { socket, local, limits, crowd, made, paused_until: None });
+        self.files = files();
+        let share = self.share();
+        if share < connections_max {
+            warn!(%local, share, "the limit of open files allows fewer connections");
+        }
         Ok(local)
     }
 
@@ -177,61 +138,29 @@ impl Streams {
         self.listeners.contains_key(&id)
     }
 
-    /// Writes once what waits, and closes a listener with its connections.
+    /// Writes once what waits, and closes a listener with its connections. Nothing more is told of it.
     pub(crate) fn unlisten(&mut self, now: Instant, id: SocketId) {
+        let Some(listener) = self.listeners.remove(&id) else { return };
+        self.poller.remove(&listener.socket);
         let its =
             |(own, connection): (&u32, &Connection)| (connection.listener == id).then_some(*own);
         for connection in self.connections.iter().filter_map(its).collect::<Vec<_>>() {
             self.write(now, connection);
-            self.close(connection, &Ending::Unlistened);
+            self.close(now, connection, &Ending::Unlistened);
         }
-        if let Some(listener) = self.listeners.remove(&id) {
-            self.poller.remove(&listener.socket);
-        }
+        self.events.retain(|event| {
+            !matches!(event, Input::Message { socket, .. } | Input::Unsent { socket, .. }
+                if *socket == id)
+        });
     }
 
-    /// Takes in connections that were made to a listener: not all at once, so that nobody else waits.
-    pub(crate) fn accept(&mut self, now: Instant, id: SocketId) {
-        for _ in 0..ACCEPTS_MAX {
-            let Some(listener) = self.listeners.get_mut(&id) else { return };
-            let (socket, remote) = match listener.socket.accept() {
-                Ok((socket, remote)) => (socket, remote.as_socket()),
-                Err(error) if is_passing(&error) => return,
-                Err(error) => {
-                    // It would be ready again at once, and fail again.
-                    self.poller.remove(&listener.socket);
-                    listener.paused_until = Some(now + PAUSE);
-                    if self.endings.refuse(now, Refusal::Files) {
-                        warn!(%error, local = %listener.local, "cannot accept a connection");
-                    }
-                    return;
-                }
-            };
-            let Some(remote) = remote else { continue };
-            if let Err(full) = listener.crowd.enter(remote.ip()) {
-                let refusal = match full {
-                    CrowdError::Source => Refusal::Source,
-                    CrowdError::All | _ => Refusal::All,
-                };
-                if self.endings.refuse(now, refusal) {
-                    warn!(%remote, local = %listener.local, why = %full, "connection refused");
-                }
-                continue;
-            }
-            let (config, limits) = (listener.limits.framer(), listener.limits);
-            let connection = Connection::accepted(now, id, socket, remote, config, limits);
-            self.counters.accepted += 1;
-            self.insert(connection);
-        }
-    }
-
-    /// Reads and writes a connection that `poller` says is ready.
+    /// Takes in that `poller` says a connection is ready.
     pub(crate) fn ready(&mut self, now: Instant, id: u32, flags: EpollFlags) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_connecting() {
             match connection.connected(now) {
                 Ok(()) => self.unwritten.push(id),
-                Err(error) => self.close(id, &Ending::NotMade(error)),
+                Err(error) => self.close(now, id, &Ending::NotMade(error)),
             }
             return;
         }
@@ -239,7 +168,36 @@ impl Streams {
             self.unwritten.push(id);
         }
         if flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            self.read(now, id);
+            self.put_off(id);
+        }
+    }
+
+    /// Begins a turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.budget = TURN;
+    }
+
+    /// Reads the connection that waits longest for it; returns false once this turn has read enough, or
+    /// all.
+    pub(crate) fn read_next(&mut self, now: Instant) -> bool {
+        if self.budget.bytes == 0 || self.budget.messages == 0 {
+            return false;
+        }
+        let Some(id) = self.unread.pop_front() else { return false };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.is_unread = false;
+            if !connection.is_closing() {
+                self.read(now, id);
+            }
+        }
+        true
+    }
+
+    /// Notes that a connection has something to read.
+    fn put_off(&mut self, id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if !std::mem::replace(&mut connection.is_unread, true) {
+            self.unread.push_back(id);
         }
     }
 
@@ -263,12 +221,12 @@ impl Streams {
             return self.give_back(socket, to, bytes);
         };
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.push(bytes.clone()) {
+        if connection.push(to, bytes.clone()) {
             self.counters.messages_out += 1;
             self.unwritten.push(id);
         } else {
             self.give_back(socket, to, bytes);
-            self.close(id, &Ending::Unread);
+            self.close(now, id, &Ending::Unread);
         }
     }
 
@@ -284,7 +242,7 @@ impl Streams {
 
     /// Whether all that was kept is written.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.connections.values().all(|it| it.is_flushed() || it.is_connecting())
+        self.connections.values().all(Connection::is_flushed)
     }
 
     /// Returns what the node must be told next.
@@ -316,49 +274,28 @@ impl Streams {
         }
     }
 
-    pub(crate) fn metrics(&self, out: &mut Metrics) {
-        if self.listeners.is_empty() {
-            return;
-        }
-        let counters = &self.counters;
-        let (name, help) = ("driver_stream_connections_total", "Connections of SIP streams.");
-        out.counter(name, help, &[("made_by", "peer")], counters.accepted);
-        out.counter(name, help, &[("made_by", "us")], counters.made);
-        let (name, help) = ("driver_stream_messages_total", "Messages on SIP streams.");
-        out.counter(name, help, &[("direction", "in")], counters.messages_in);
-        out.counter(name, help, &[("direction", "out")], counters.messages_out);
-        let (name, help) = ("driver_stream_bytes_total", "Bytes on SIP streams.");
-        out.counter(name, help, &[("direction", "in")], counters.bytes_in);
-        out.counter(name, help, &[("direction", "out")], counters.bytes_out);
-        let (name, help) = ("driver_stream_calls_total", "System calls on SIP streams.");
-        out.counter(name, help, &[("call", "read")], counters.reads);
-        out.counter(name, help, &[("call", "write")], counters.writes);
-        let (name, help) = ("driver_stream_pings_total", "Keep-alives that were answered.");
-        out.counter(name, help, &[], counters.pings);
-        let (name, help) =
-            ("driver_stream_unsent_total", "Messages for which there was no connection.");
-        out.counter(name, help, &[], counters.unsent);
-        let open = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
-        let (name, help) = ("driver_streams", "Connections of SIP streams that are open.");
-        out.gauge(name, help, &[], f64::from(open));
-        self.endings.metrics(out);
-    }
-
     /// Begins to make a connection; returns its name.
     fn connect(&mut self, now: Instant, id: SocketId, to: SocketAddr) -> Option<u32> {
+        let share = self.share();
         let listener = self.listeners.get_mut(&id)?;
-        let fits = is_one_host(to) && to.is_ipv4() == listener.local.is_ipv4();
-        if !fits || listener.limits.connections_max <= listener.made {
+        let is_one = to.port() != 0 && is_one_host(to.ip());
+        if !is_one || to.is_ipv4() != listener.local.is_ipv4() {
+            return None;
+        }
+        if let Err(full) = enter(&mut listener.made, to.ip(), share) {
+            if self.endings.refuse(now, Refusal::Made) {
+                warn!(%to, why = %full, "no connection is made");
+            }
             return None;
         }
         let (config, limits) = (listener.limits.framer(), listener.limits);
         match tcp::connect(listener.local.ip(), to) {
             Ok(socket) => {
-                listener.made += 1;
                 self.counters.made += 1;
-                self.insert(Connection::made(now, id, socket, to, config, limits))
+                self.insert(now, Connection::made(now, id, socket, to, config, limits))
             }
             Err(error) => {
+                listener.made.leave(to.ip());
                 self.endings.count(&Ending::NotMade(error));
                 None
             }
@@ -366,9 +303,14 @@ impl Streams {
     }
 
     /// Takes in a connection; returns its name.
-    fn insert(&mut self, connection: Connection) -> Option<u32> {
-        // After four billion connections the first names are free again.
-        self.connection_last = self.connection_last.checked_add(1).unwrap_or(1);
+    fn insert(&mut self, now: Instant, connection: Connection) -> Option<u32> {
+        loop {
+            // After four billion connections the names of those that ended are free again.
+            self.connection_last = self.connection_last.checked_add(1).unwrap_or(1);
+            if !self.connections.contains_key(&self.connection_last) {
+                break;
+            }
+        }
         let id = self.connection_last;
         let (token, connecting) = (self.token(id), connection.is_connecting());
         let set_up = tcp::set_up(&connection.socket, connection.limits.message_time_max);
@@ -377,7 +319,7 @@ impl Streams {
         self.deadlines.insert((connection.armed, id));
         self.connections.insert(id, connection);
         if let Err(error) = added {
-            self.close(id, &Ending::Io(error));
+            self.close(now, id, &Ending::Io(error));
             return None;
         }
         Some(id)
@@ -388,13 +330,14 @@ impl Streams {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         self.counters.reads += 1;
         match connection.read(now, &mut self.scratch) {
-            Ok(0) => self.close(id, &Ending::Closed),
+            Ok(0) => self.close(now, id, &Ending::Closed),
             Ok(len) => {
+                self.budget.bytes = self.budget.bytes.saturating_sub(len);
                 self.counters.bytes_in += len as u64;
                 self.take(now, id);
             }
             Err(error) if is_passing(&error) => {}
-            Err(error) => self.close(id, &Ending::Io(error)),
+            Err(error) => self.close(now, id, &Ending::Io(error)),
         }
     }
 
@@ -405,6 +348,8 @@ impl Streams {
             match found {
                 framer::Output::Message(message) => {
                     self.counters.messages_in += 1;
+                    self.budget.messages = self.budget.messages.saturating_sub(1);
+                    connection.first_until = None;
                     self.events.push_back(Input::Message {
                         socket: connection.listener,
                         connection: ConnectionId(id),
@@ -414,9 +359,8 @@ impl Streams {
                 }
                 framer::Output::Ping => {
                     self.counters.pings += 1;
-                    if connection.push(Bytes::from_static(PONG)) {
-                        self.unwritten.push(id);
-                    }
+                    connection.push_pong();
+                    self.unwritten.push(id);
                 }
                 framer::Output::Pong => {}
                 framer::Output::Failed(error) => return self.cut(now, id, error),
@@ -443,21 +387,24 @@ impl Streams {
             self.arm(id);
         } else {
             self.write(now, id);
-            self.close(id, &why);
+            self.close(now, id, &why);
         }
     }
 
     fn look_after(&mut self, now: Instant, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_closing() && connection.deadline() <= now {
-            return self.close(id, &Ending::Closed);
+            return self.close(now, id, &Ending::Closed);
         }
         if connection.is_connecting() && connection.deadline() <= now {
-            return self.close(id, &Ending::NotMade(io::ErrorKind::TimedOut.into()));
+            return self.close(now, id, &Ending::NotMade(io::ErrorKind::TimedOut.into()));
         }
         connection.framer.handle_timeout(now);
         if connection.is_open() && connection.idle_at() <= now {
-            return self.close(id, &Ending::Idle);
+            return self.close(now, id, &Ending::Idle);
+        }
+        if connection.is_open() && connection.first_until.is_some_and(|until| until <= now) {
+            return self.close(now, id, &Ending::Wordless);
         }
         connection.armed = connection.deadline();
         self.deadlines.insert((connection.armed, id));
@@ -475,7 +422,7 @@ impl Streams {
             match connection.write(now) {
                 Ok(len) => self.counters.bytes_out += len as u64,
                 Err(error) if is_passing(&error) => {}
-                Err(error) => return self.close(id, &Ending::Io(error)),
+                Err(error) => return self.close(now, id, &Ending::Io(error)),
             }
         }
         if connection.is_closing() {
@@ -485,13 +432,13 @@ impl Streams {
         if std::mem::replace(&mut connection.blocked, blocked) != blocked {
             let token = self.tokens.connections + u64::from(id);
             if let Err(error) = self.poller.modify(&connection.socket, token, blocked) {
-                self.close(id, &Ending::Io(error));
+                self.close(now, id, &Ending::Io(error));
             }
         }
     }
 
-    /// Ends a connection and gives back what was not said.
-    fn close(&mut self, id: u32, why: &Ending) {
+    /// Ends a connection. What was not said goes where else it may go, or back.
+    fn close(&mut self, now: Instant, id: u32, why: &Ending) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.deadlines.remove(&(connection.armed, id));
         self.poller.remove(&connection.socket);
@@ -499,7 +446,7 @@ impl Streams {
         self.forget_remote((socket, remote), id);
         if let Some(listener) = self.listeners.get_mut(&socket) {
             if connection.is_made {
-                listener.made -= 1;
+                listener.made.leave(remote.ip());
             } else {
                 listener.crowd.leave(remote.ip());
             }
@@ -507,9 +454,12 @@ impl Streams {
         if !connection.is_closing() {
             self.endings.count(why);
         }
-        for bytes in connection.take_unsent() {
-            if bytes != PONG {
-                self.give_back(socket, remote, bytes);
+        for Unsent { to, bytes } in connection.take_unsent() {
+            match to {
+                None => {}
+                Some(to) if to == remote => self.give_back(socket, to, bytes),
+                // Over a connection with that peer, and if that ends, too, it comes back.
+                Some(to) => self.send(now, socket, None, to, bytes),
             }
         }
     }
@@ -541,22 +491,6 @@ impl Streams {
     }
 }
 
-/// How many connections the limit of open files leaves room for, both ways each.
-fn connections_max() -> usize {
-    let files = usize::try_from(files_max().unwrap_or(FILES_KEPT)).unwrap_or(usize::MAX);
-    let kept = usize::try_from(FILES_KEPT).unwrap_or(usize::MAX);
-    (files.saturating_sub(kept) / 2).max(1)
-}
-
-/// Whether a connection can go there, and to one host only.
-fn is_one_host(addr: SocketAddr) -> bool {
-    let ip = addr.ip();
-    addr.port() != 0
-        && !ip.is_unspecified()
-        && !ip.is_multicast()
-        && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
-}
-
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -564,17 +498,14 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// Header lines of a message.
-const HEADERS_MAX: usize = 256;
 /// How much one turn reads from one connection.
-const READ_LEN_MAX: usize = 1 << 16;
-/// How many connections one turn accepts.
-const ACCEPTS_MAX: usize = 64;
+const READ_LEN_MAX: usize = 1 << 14;
+/// After how much a turn reads from no other one.
+const TURN: Budget = Budget { bytes: 1 << 17, messages: 256 };
 /// How long nothing is accepted when there are no files.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long the answer to a peer that broke the limits may take, until that peer has read it.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
-/// Files that SIP streams leave to links, HTTP and the store.
-const FILES_KEPT: u64 = 512;
-/// RFC 5626 §4.4.1.
-const PONG: &[u8] = b"\r\n";
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sip_core::framer::{self, Framer};
@@ -21,17 +21,29 @@ pub(super) struct Connection {
     pub(super) is_made: bool,
     state: State,
     pub(super) framer: Framer,
-    /// Whole messages that are not, or not wholly, with the kernel.
-    queue: VecDeque<Bytes>,
+    /// Whole messages that are not, or not wholly, with the kernel, and where else they may go.
+    queue: VecDeque<Unsent>,
+    /// What they cost.
     queue_len: usize,
     /// How much of the first one is.
     begun: usize,
     /// When anything last went either way.
-    moved_at: Instant,
+    pub(super) moved_at: Instant,
+    /// A peer that made it must have said a message until then.
+    pub(super) first_until: Option<Instant>,
+    /// It has something to read, and its turn comes.
+    pub(super) is_unread: bool,
     /// When the connection will be looked after.
     pub(super) armed: Instant,
     /// Watched for writing: the kernel took no more, or is connecting.
     pub(super) blocked: bool,
+}
+
+/// What waits to be said.
+pub(super) struct Unsent {
+    /// Where it was to go; nowhere if it is a [`PONG`].
+    pub(super) to: Option<SocketAddr>,
+    pub(super) bytes: Bytes,
 }
 
 #[derive(Clone, Copy)]
@@ -93,6 +105,8 @@ impl Connection {
             queue_len: 0,
             begun: 0,
             moved_at: now,
+            first_until: (!is_made).then_some(now + limits.message_time_max.max(FIRST_MAX)),
+            is_unread: false,
             armed: now,
             blocked: is_made,
         };
@@ -127,8 +141,8 @@ impl Connection {
         match self.state {
             State::Connecting { until } | State::Closing { until } => until,
             State::Open => {
-                let idle_at = self.idle_at();
-                self.framer.poll_timeout().map_or(idle_at, |at| at.min(idle_at))
+                let due = [self.framer.poll_timeout(), self.first_until];
+                due.into_iter().flatten().fold(self.idle_at(), Instant::min)
             }
         }
     }
@@ -148,14 +162,24 @@ impl Connection {
         self.state = State::Closing { until };
     }
 
-    /// Keeps a message until it is written; returns false if there is no room.
-    pub(super) fn push(&mut self, bytes: Bytes) -> bool {
-        if self.limits.unsent_len_max < self.queue_len + bytes.len() {
+    /// Keeps a message until it is written; returns false if there is no room. There is for one.
+    pub(super) fn push(&mut self, to: SocketAddr, bytes: Bytes) -> bool {
+        let len = self.queue_len + cost(&bytes);
+        if !self.queue.is_empty() && self.limits.unsent_len_max < len {
             return false;
         }
-        self.queue_len += bytes.len();
-        self.queue.push_back(bytes);
+        self.queue_len = len;
+        self.queue.push_back(Unsent { to: Some(to), bytes });
         true
+    }
+
+    /// Keeps the answer to a keep-alive, unless a peer that does not read has one to come.
+    pub(super) fn push_pong(&mut self) {
+        let bytes = Bytes::from_static(PONG);
+        if self.queue.iter().all(|unsent| unsent.to.is_some()) {
+            self.queue_len += cost(&bytes);
+            self.queue.push_back(Unsent { to: None, bytes });
+        }
     }
 
     /// Reads once into the framer; returns how much came.
@@ -175,26 +199,38 @@ impl Connection {
             .queue
             .iter()
             .take(SLICES_MAX)
-            .map(|bytes| IoSlice::new(&bytes[std::mem::take(&mut begun)..]))
+            .map(|unsent| IoSlice::new(&unsent.bytes[std::mem::take(&mut begun)..]))
             .collect();
         let len = (&self.socket).write_vectored(&slices)?;
         self.moved_at = now;
-        self.queue_len -= len;
         self.begun += len;
-        while let Some(first) = self.queue.front()
-            && first.len() <= self.begun
+        while let Some(Unsent { bytes, .. }) = self.queue.front()
+            && bytes.len() <= self.begun
         {
-            self.begun -= first.len();
+            self.begun -= bytes.len();
+            self.queue_len -= cost(bytes);
             self.queue.pop_front();
+        }
+        if self.queue.is_empty() && SLICES_MAX < self.queue.capacity() {
+            self.queue = VecDeque::new();
         }
         Ok(len)
     }
 
     /// Takes what was not wholly said.
-    pub(super) fn take_unsent(&mut self) -> VecDeque<Bytes> {
+    pub(super) fn take_unsent(&mut self) -> VecDeque<Unsent> {
         std::mem::take(&mut self.queue)
     }
 }
 
+/// What keeping a message costs.
+fn cost(bytes: &Bytes) -> usize {
+    bytes.len() + size_of::<Unsent>()
+}
+
 /// How many messages one write takes.
 const SLICES_MAX: usize = 64;
+/// How long a peer may take to its first message, whatever else it says; not less than for any message.
+const FIRST_MAX: Duration = Duration::from_secs(32);
+/// RFC 5626 §4.4.1.
+const PONG: &[u8] = b"\r\n";

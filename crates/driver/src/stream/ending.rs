@@ -22,6 +22,10 @@ pub(super) enum Ending {
     Framer(#[from] FramerError),
     #[error("it carried nothing for too long")]
     Idle,
+    #[error("no message came over it")]
+    Wordless,
+    #[error("its source has made too many others")]
+    Displaced,
     #[error("its peer does not read")]
     Unread,
     #[error("it could not be made: {0}")]
@@ -39,8 +43,10 @@ pub(super) enum Ending {
 pub(super) enum Refusal {
     /// There are as many as there may be.
     All,
-    /// Its source has as many as it may have.
+    /// Its source has as many as it may have, and none of them can end.
     Source,
+    /// As many were made as may be, to all peers or to this one.
+    Made,
     /// The process or the host has no file left.
     Files,
 }
@@ -51,6 +57,8 @@ impl Ending {
         match self {
             Self::Framer(error) => framer_label(*error),
             Self::Idle => "idle",
+            Self::Wordless => "wordless",
+            Self::Displaced => "displaced",
             Self::Unread => "unread",
             Self::NotMade(_) => "not_made",
             Self::Io(_) => "error",
@@ -75,6 +83,7 @@ impl Refusal {
         match self {
             Self::All => "all",
             Self::Source => "source",
+            Self::Made => "made",
             Self::Files => "files",
         }
     }

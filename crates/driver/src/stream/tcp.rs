@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+/// How long a connection may carry nothing until the peer's host is asked whether it is still there, how
+/// long it has to answer, and how often it is asked.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
 
 pub(super) fn listen(addr: SocketAddr) -> io::Result<Socket> {
     let socket = new(addr)?;
@@ -36,6 +42,9 @@ pub(super) fn connect(local: IpAddr, addr: SocketAddr) -> io::Result<Socket> {
 pub(super) fn set_up(socket: &Socket, unacknowledged_max: Duration) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
+    let keepalive = keepalive.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(unacknowledged_max))
 }
 
