@@ -45,7 +45,7 @@ fn calls_over_tcp_and_udp_go_on_while_others_misuse_connections() {
         ("driver_stream_ends_total{why=\"head_too_long\"}", 1),
         ("driver_stream_ends_total{why=\"body_too_long\"}", 1),
         ("driver_stream_ends_total{why=\"no_sip\"}", 1),
-        ("driver_stream_refused_total{why=\"source\"}", 10_000 - 256),
+        ("driver_stream_ends_total{why=\"displaced\"}", 10_000 - 2 * 256),
         ("rm_calls_answered_total", 2),
     ]);
     assert!(site.program.drain().success());
