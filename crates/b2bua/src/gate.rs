@@ -41,7 +41,8 @@ pub struct Config {
     pub boot: Boot,
     /// The sockets towards peers.
     pub listeners: Vec<Listener>,
-    /// Who may register and call, beside loopback. No limit and no ban applies to them.
+    /// Who may register and call, beside loopback. No limit and no ban applies to their messages; their
+    /// connections are limited as everybody's.
     pub trusted: Vec<Network>,
     /// What others may send.
     pub limits: Limits,
@@ -175,7 +176,8 @@ pub struct Counters {
     pub bans: u64,
     /// New requests answered 503 because their b2b is congested or none is up.
     pub overloaded: u64,
-    /// Messages without an owner that can be reached: dropped, their senders repeat them.
+    /// Messages without an owner that can be reached: dropped. The senders of datagrams repeat them; who
+    /// asked over a connection gives up after its own time.
     pub unowned: u64,
     /// Handed to a b2b.
     pub passed: u64,
@@ -488,7 +490,7 @@ impl Gate {
     }
 
     /// Returns the gate to reach a b2b through: one that just carried something of it. Which of the
-    /// others does is not known here: they take turns, and phones repeat themselves.
+    /// others does is not known here: they take turns, and phones repeat what they said in datagrams.
     fn way(&self, now: Instant, b2b: NodeId) -> Option<NodeId> {
         let known = self.ways.get(&b2b).filter(|(way, at)| self.is_way(*way) && now < *at + WAY);
         let ways: Vec<NodeId> =
