@@ -337,6 +337,7 @@ impl Peer {
     /// Does what is due of the stream's own; returns whether the standby has become late or keeps up
     /// again.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Pace> {
+        self.pass_by(now);
         let leaves = self.gathered_at().is_some_and(|at| at <= now);
         if leaves {
             self.gathers_from = None;

@@ -63,6 +63,23 @@ proptest! {
     }
 }
 
+#[test]
+fn what_gathers_is_due_once_when_its_owner_wakes_for_something_else() {
+    let mut world = World::new();
+    let barrier = || Step::Change { slot: 0, call: 0, gone: false, barrier: true };
+    world.step(Step::Up);
+    world.step(Step::Change { slot: 0, call: 0, gone: false, barrier: false });
+    world.step(barrier());
+    world.step(Step::Wait { ms: 0 });
+    world.step(barrier());
+    for ms in [1, 2] {
+        world.step(Step::Wait { ms });
+    }
+    world.step(barrier());
+    world.step(Step::Wait { ms: 2 });
+    world.calm();
+}
+
 /// An owner and its standby, with what must be true of them.
 struct World {
     now: Instant,
