@@ -120,10 +120,14 @@ pub(crate) fn stream(data: &[u8]) {
         }
     }
     let (whole, _) = frame(data, data.len().max(1));
-    let without_pongs = |outputs: &[Output]| {
-        outputs.iter().filter(|output| **output != Output::Pong).cloned().collect::<Vec<_>>()
+    // What came in one piece is asked and answered once.
+    let said = |outputs: &[Output]| {
+        let mut said: Vec<_> =
+            outputs.iter().filter(|output| **output != Output::Pong).cloned().collect();
+        said.dedup_by(|next, last| *next == Output::Ping && *last == Output::Ping);
+        said
     };
-    assert_eq!(without_pongs(&outputs), without_pongs(&whole), "cuts change nothing");
+    assert_eq!(said(&outputs), said(&whole), "cuts change nothing");
     let failed = outputs.iter().position(|output| matches!(output, Output::Failed(_)));
     assert!(failed.is_none_or(|at| at + 1 == outputs.len() && !is_waiting), "failing is the end");
 
