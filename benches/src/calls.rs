@@ -170,12 +170,12 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct Report<R> {
     how: &'static str,
     seconds: u32,
     rounds: usize,
     hold_ms: u64,
-    rows: Vec<Row>,
+    rows: Vec<R>,
     targets: Vec<Target>,
 }
 
@@ -383,7 +383,7 @@ fn promises(rows: &[Row]) -> Vec<Target> {
     targets
 }
 
-fn tables(args: &Args, report: &Report) -> Vec<Table> {
+fn tables(args: &Args, report: &Report<Row>) -> Vec<Table> {
     let mut tables = Vec::new();
     for rate in &args.rates {
         let title = format!(

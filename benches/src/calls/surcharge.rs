@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use testkit::program::{figure, page};
 
-use super::{Args, Kind, Sum, measure};
+use super::{Args, Kind, Report, Sum, measure};
 use crate::ours::B2B_HTTP;
 use crate::peers::Scratch;
 use crate::report::{self, Table, Target, number};
@@ -102,16 +102,6 @@ impl Row {
         let counted = self.processes.iter().filter(|process| Some(process.name) != aside);
         counted.fold([0.0, 0.0], |sum, one| [sum[0] + one.cpu_ms, sum[1] + one.wake_ups])
     }
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    how: &'static str,
-    seconds: u32,
-    rounds: usize,
-    hold_ms: u64,
-    rows: Vec<Row>,
-    targets: Vec<Target>,
 }
 
 impl Surcharge {

@@ -36,12 +36,14 @@ pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
     let (name, help) = ("rm_gate_frames_total", "Messages of b2bs, by what became of them.");
     for (fate, value) in [
         ("sent", counters.sent),
-        ("unsent", counters.unsent),
+        ("ended", counters.ended),
         ("fenced", counters.fenced),
         ("stale_flow", counters.stale_flows),
     ] {
         out.counter(name, help, &[("fate", fate)], value);
     }
+    let help = "Messages sent, or answered by the gate itself, that no connection took.";
+    out.counter("rm_gate_unsent_total", help, &[], counters.unsent);
 }
 
 pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {

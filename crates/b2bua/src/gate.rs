@@ -187,8 +187,11 @@ pub struct Counters {
     pub relayed: u64,
     /// Sent for a b2b.
     pub sent: u64,
-    /// Messages that no connection took. Requests were refused in their peers' place.
+    /// Messages for b2bs, and answers of the gate itself, that no connection took. Requests of b2bs were
+    /// refused in their peers' place.
     pub unsent: u64,
+    /// ACKs of b2bs to such refusals: they end here.
+    pub ended: u64,
     /// Not sent: the b2b does not own the slot in the epoch promised.
     pub fenced: u64,
     /// Not sent: the flow is not, or no longer, of this gate.
@@ -437,14 +440,28 @@ impl Gate {
         remote: SocketAddr,
         bytes: Bytes,
     ) {
-        let Some(Hop { to, hops, is_owner, .. }) = self.next_hop(now, slot) else {
-            self.counters.unowned += 1;
-            return;
-        };
+        match self.hand(now, slot, arrival, remote, bytes) {
+            Some(is_owner) => {
+                self.counters.passed += 1;
+                self.counters.detoured += u64::from(!is_owner);
+            }
+            None => self.counters.unowned += 1,
+        }
+    }
+
+    /// Hands it to a node, if there is one; returns whether that owns the slot.
+    fn hand(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        arrival: Arrival,
+        remote: SocketAddr,
+        bytes: Bytes,
+    ) -> Option<bool> {
+        let Hop { to, hops, is_owner, .. } = self.next_hop(now, slot)?;
         let flow = self.flow(arrival, remote);
-        self.counters.passed += 1;
-        self.counters.detoured += u64::from(!is_owner);
         self.outputs.push_back(Output::Sip { to, frame: SipIn { slot, hops, flow, bytes } });
+        Some(is_owner)
     }
 
     fn answer(&mut self, request: &Request<'_>, status: u16) {

@@ -288,11 +288,11 @@ impl Streams {
             }
             return None;
         }
-        let (config, limits) = (listener.limits.framer(), listener.limits);
+        let limits = listener.limits;
         match tcp::connect(listener.local.ip(), to) {
             Ok(socket) => {
                 self.counters.made += 1;
-                self.insert(now, Connection::made(now, id, socket, to, config, limits))
+                self.insert(now, Connection::made(now, id, socket, to, limits))
             }
             Err(error) => {
                 listener.made.leave(to.ip());

@@ -40,7 +40,7 @@ impl Gate {
     /// Sends a message of a b2b.
     pub(super) fn say(&mut self, flow: &Flow, bytes: Bytes) {
         if flow.transport.is_reliable() && self.is_answered_here(&bytes) {
-            self.counters.acknowledged += 1;
+            self.counters.ended += 1;
             return;
         }
         self.counters.sent += 1;
@@ -72,7 +72,8 @@ impl Gate {
         let Some(slot) = request.branch().and_then(slot::of_branch) else { return };
         let status = if to.port() == 0 { 430 } else { 503 };
         let answer = self.answers.answer(&request, status);
-        self.pass(now, slot, Arrival { listener, connection: 0, from: to }, to, answer);
+        // Without a node that takes it the b2b's own timer ends the transaction.
+        let _ = self.hand(now, slot, Arrival { listener, connection: 0, from: to }, to, answer);
     }
 
     /// Whether this is the ACK to what this gate said in a peer's place. A tag of a peer may look like ours.

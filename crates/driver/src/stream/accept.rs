@@ -32,7 +32,7 @@ impl Streams {
                 }
             };
             let Some(remote) = remote else { continue };
-            let (config, limits) = (listener.limits.framer(), listener.limits);
+            let limits = listener.limits;
             if let Err(full) = self.enter(now, id, remote.ip(), share) {
                 let refusal = match full {
                     CrowdError::Source => Refusal::Source,
@@ -43,7 +43,7 @@ impl Streams {
                 }
                 continue;
             }
-            let connection = Connection::accepted(now, id, socket, remote, config, limits);
+            let connection = Connection::accepted(now, id, socket, remote, limits);
             self.counters.accepted += 1;
             self.insert(now, connection);
         }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sip_core::framer::{self, Framer};
+use sip_core::framer::Framer;
 use socket2::Socket;
 
 use super::StreamLimits;
@@ -63,10 +63,9 @@ impl Connection {
         listener: SocketId,
         socket: Socket,
         remote: SocketAddr,
-        config: framer::Config,
         limits: StreamLimits,
     ) -> Self {
-        let framer = Framer::accepted(config, now);
+        let framer = Framer::accepted(limits.framer(), now);
         Self::new(now, listener, socket, remote, framer, limits, State::Open)
     }
 
@@ -76,11 +75,10 @@ impl Connection {
         listener: SocketId,
         socket: Socket,
         remote: SocketAddr,
-        config: framer::Config,
         limits: StreamLimits,
     ) -> Self {
         let state = State::Connecting { until: now + limits.connect_time_max };
-        Self::new(now, listener, socket, remote, Framer::new(config), limits, state)
+        Self::new(now, listener, socket, remote, Framer::new(limits.framer()), limits, state)
     }
 
     fn new(

@@ -100,6 +100,10 @@ fn a_request_that_no_connection_takes_is_refused_in_its_peers_place() {
             let tag = String::from_utf8(answer.to_tag().unwrap().to_vec()).unwrap();
             let ack = request("ACK", branch, &format!(";tag={tag}"));
             assert_eq!(run.frame(out(stream(7, remote), &ack)), None);
+            // No peer said any of this.
+            let counters = run.gate.counters();
+            assert_eq!((counters.unsent, counters.ended), (1, 1));
+            assert_eq!((counters.passed, counters.acknowledged), (0, 0));
         }
     }
 }
