@@ -49,14 +49,14 @@ fn what_finds_no_room_is_dropped_and_counted_until_somebody_takes_files_away() {
 #[test]
 fn a_folder_that_cannot_be_written_drops_and_is_tried_again() {
     let folder = folder("unwritable");
-    fs::remove_dir_all(&folder).unwrap();
-    fs::write(&folder, "a file is in the way").unwrap();
+    fs::remove_dir_all(&*folder).unwrap();
+    fs::write(&*folder, "a file is in the way").unwrap();
     let spool = open(&folder, SMALL);
 
     spool.put(1);
     wait(|| spool.dropped() == 1);
     assert_eq!((spool.written(), spool.troubles()), (0, 1));
-    fs::remove_file(&folder).unwrap();
+    fs::remove_file(&*folder).unwrap();
     spool.put(2);
     wait(|| spool.written() == 1);
 
@@ -81,7 +81,8 @@ fn who_puts_never_waits_for_a_slow_disk() {
     let render = move |_: &u64, _: &mut String| {
         let _ = held.recv();
     };
-    let spool = Spool::open(&folder("slow"), SMALL, render).unwrap();
+    let folder = folder("slow");
+    let spool = Spool::open(&folder, SMALL, render).unwrap();
 
     for number in 0..1000 {
         spool.put(number);
@@ -122,16 +123,20 @@ fn what_waits_at_the_end_of_a_process_is_written_first() {
 
 #[test]
 fn the_end_of_a_process_does_not_wait_for_a_disk_that_hangs() {
+    let folder = folder("hangs");
     let (release, held) = channel::<()>();
+    let (writes, ended) = channel::<()>();
     let render = move |_: &u64, _: &mut String| {
-        let _ = held.recv();
+        let _ = (held.recv(), &writes);
     };
-    let spool = Spool::open(&folder("hangs"), SMALL, render).unwrap();
+    let spool = Spool::open(&folder, SMALL, render).unwrap();
     spool.put(1);
 
     // A wait without an end would never come back: nobody releases the disk before.
     drop(spool);
     drop(release);
+    // It writes into the folder until then.
+    assert!(ended.recv().is_err());
 }
 
 fn open(folder: &Path, bounds: Bounds) -> Spool<u64> {
@@ -139,13 +144,27 @@ fn open(folder: &Path, bounds: Bounds) -> Spool<u64> {
     Spool::open(folder, bounds, render).unwrap()
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("spool-{name}-{}", std::process::id()));
-    // It may be there from the last time.
-    let _ = fs::remove_dir_all(&folder);
-    let _ = fs::remove_file(&folder);
+/// A folder of one test, gone with it.
+struct Folder(PathBuf);
+
+fn folder(name: &str) -> Folder {
+    let folder = std::env::temp_dir().join(format!("holdline-spool-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
-    folder
+    Folder(folder)
+}
+
+impl std::ops::Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 fn names(folder: &Path) -> Vec<String> {
