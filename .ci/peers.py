@@ -34,8 +34,13 @@ def end(process, seconds):
     try:
         return process.wait(max(seconds, 0.1))
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        # Asked first, it takes away what it has made.
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         return "did not end"
 
 
@@ -90,12 +95,12 @@ def tail(path):
         return f"\n--- the end of {path}\n{''.join(file.readlines()[-20:])[-2000:]}"
 
 
-def phones(cluster, folder, alice, bob, slack):
+def phones(cluster, folder, alice, bob, slack, transport="udp"):
     victim = cluster.nodes["mediagate"].process
     script = os.path.join(HERE, "phones", "two_phones.py")
     command = [sys.executable, script, "--gate", GATE, "--kill", str(victim.pid),
-               "--alice", alice, "--bob", bob, "--slack", str(slack)]
-    log = os.path.join(folder, f"{alice}_{bob}.log")
+               "--alice", alice, "--bob", bob, "--transport", transport, "--slack", str(slack)]
+    log = os.path.join(folder, f"{alice}_{bob}_{transport}.log")
     with open(log, "w") as file:
         running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file,
                                    stderr=subprocess.STDOUT)
@@ -103,8 +108,9 @@ def phones(cluster, folder, alice, bob, slack):
     if victim.poll() is not None:
         cluster.restart("mediagate")
     if code != 0:
-        return [f"phones, {alice} and {bob}: {code}{tail(log)}"]
-    print(f"ok: {alice} calls {bob}, holds, resumes, and the media gateway is killed", flush=True)
+        return [f"phones, {alice} and {bob} over {transport}: {code}{tail(log)}"]
+    print(f"ok: {alice} calls {bob} over {transport}, holds, resumes, and the media gateway is killed",
+          flush=True)
     return []
 
 
@@ -120,8 +126,8 @@ def main():
     folder = arguments.folder
     os.makedirs(folder, exist_ok=True)
     with Cluster(arguments.bin_dir, folder, f"{CALLEE}:5060", arguments.slack) as cluster:
-        def call(alice, bob):
-            return phones(cluster, folder, alice, bob, arguments.slack)
+        def call(alice, bob, transport="udp"):
+            return phones(cluster, folder, alice, bob, arguments.slack, transport)
 
         steps = {
             "cancel": lambda: scenario(folder, "cancel", 20, 10),
@@ -133,6 +139,8 @@ def main():
             "pjsip": lambda: call("pjsip", "pjsip"),
             "pjsip_baresip": lambda: call("pjsip", "baresip"),
             "baresip_pjsip": lambda: call("baresip", "pjsip"),
+            "tcp_pjsip_baresip": lambda: call("pjsip", "baresip", "tcp"),
+            "tcp_baresip_pjsip": lambda: call("baresip", "pjsip", "tcp"),
             "after": lambda: load(folder, "after", 20, 10),
         }
         faults = []

@@ -1,6 +1,6 @@
 """A real phone (baresip) that does what it is told on standard input.
 
-    baresip_phone.py NAME ADDRESS:PORT TONE_HZ [REGISTRAR]
+    baresip_phone.py NAME ADDRESS:PORT TONE_HZ TRANSPORT [REGISTRAR]
 
 Speaks as pjsip_phone.py does.
 """
@@ -86,7 +86,7 @@ class Phone:
 
 async def main():
     name, where, frequency = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    registrar = sys.argv[4] if 4 < len(sys.argv) else None
+    transport, registrar = sys.argv[4], sys.argv[5] if 5 < len(sys.argv) else None
     address, port = where.rsplit(":", 1)
     runtime = Runtime()
     # Pinned to the address: it would not look at loopback by itself.
@@ -94,7 +94,7 @@ async def main():
                                native_log_level=os.environ.get("PHONE_LOG_LEVEL", "warning"),
                                extra_config_text=f"sip_listen {address}:{port}\n"))
     account = Account(name, registrar or f"{address}:{port}", "", audio_codecs=("pcmu",),
-                      reg_interval=300 if registrar else 0)
+                      reg_interval=300 if registrar else 0, transport=transport)
     agent = await UserAgent.create(runtime, account)
     phone = Phone(agent)
     agent.on_incoming(phone.on_incoming)

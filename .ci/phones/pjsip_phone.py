@@ -1,6 +1,6 @@
 """A real phone (PJSIP) that does what it is told on standard input.
 
-    pjsip_phone.py NAME ADDRESS:PORT TONE_HZ [REGISTRAR]
+    pjsip_phone.py NAME ADDRESS:PORT TONE_HZ TRANSPORT [REGISTRAR]
 
 Each line of input is a JSON list, each line of output a JSON object. The phone
 answers every call, plays its tone into it, and can tell which tones it hears.
@@ -67,7 +67,7 @@ class Account(pj.Account):
 
 
 class Phone:
-    def __init__(self, name, address, port, frequency, registrar):
+    def __init__(self, name, address, port, frequency, transport_name, registrar):
         self.call = None
         self.recorder = None
         self.listening = None
@@ -85,7 +85,9 @@ class Phone:
         transport = pj.TransportConfig()
         transport.port = port
         transport.boundAddress = transport.publicAddress = address
-        self.endpoint.transportCreate(pj.PJSIP_TRANSPORT_UDP, transport)
+        # Only this one: what it says otherwise does not go out at all.
+        kind = {"udp": pj.PJSIP_TRANSPORT_UDP, "tcp": pj.PJSIP_TRANSPORT_TCP}[transport_name]
+        self.endpoint.transportCreate(kind, transport)
         self.endpoint.libStart()
         self.endpoint.audDevManager().setNullDev()
         for codec in self.endpoint.codecEnum2():
@@ -97,10 +99,10 @@ class Phone:
         account = pj.AccountConfig()
         if registrar:
             account.idUri = f"sip:{name}@{registrar}"
-            account.regConfig.registrarUri = f"sip:{registrar}"
+            account.regConfig.registrarUri = f"sip:{registrar};transport={transport_name}"
             account.regConfig.timeoutSec = 300
         else:
-            account.idUri = f"sip:{name}@{address}:{port}"
+            account.idUri = f"sip:{name}@{address}:{port};transport={transport_name}"
         account.natConfig.contactRewriteUse = 0
         account.mediaConfig.transportConfig.boundAddress = address
         account.mediaConfig.transportConfig.publicAddress = address
@@ -179,9 +181,9 @@ def tone(frequency, volume=0):
 
 def main():
     name, where, frequency = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    registrar = sys.argv[4] if 4 < len(sys.argv) else None
+    registrar = sys.argv[5] if 5 < len(sys.argv) else None
     address, port = where.rsplit(":", 1)
-    phone = Phone(name, address, int(port), frequency, registrar)
+    phone = Phone(name, address, int(port), frequency, sys.argv[4], registrar)
     say(event="ready")
     orders = queue.Queue()
     threading.Thread(target=read, args=(orders,), daemon=True).start()

@@ -2,7 +2,7 @@
 the media gateway that carries them is killed.
 
     two_phones.py --gate ADDRESS:PORT [--kill PID] [--alice KIND] [--bob KIND] [--direct]
-                  [--slack N]
+                  [--transport NAME] [--slack N]
 
 `--slack N` makes every limit of time N times as wide, for a machine with other work.
 `--direct` lets the phones call each other with nothing between, to check this
@@ -16,6 +16,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -32,12 +33,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Phone:
-    def __init__(self, name, kind, registrar):
+    def __init__(self, name, kind, transport, registrar, folder):
         self.name, self.where, self.tone = name, WHERE[name, kind], TONES[name]
         script = os.path.join(HERE, f"{kind}_phone.py")
-        command = [sys.executable, script, self.name, self.where, str(self.tone)]
+        command = [sys.executable, script, self.name, self.where, str(self.tone), transport]
         self.process = subprocess.Popen(command + ([registrar] if registrar else []),
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "TMPDIR": folder})
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -73,7 +75,11 @@ class Phone:
                 self.ask("quit")
                 self.process.wait(10)
             except (BrokenPipeError, subprocess.TimeoutExpired):
-                self.process.kill()
+                self.kill()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
 
 phones = []
@@ -82,8 +88,6 @@ slack = 1
 
 def fail(why):
     print(f"FAILED: {why}", flush=True)
-    for phone in phones:
-        phone.process.kill()
     sys.exit(1)
 
 
@@ -117,22 +121,34 @@ def main():
     parser.add_argument("--alice", choices=KINDS, default="pjsip")
     parser.add_argument("--bob", choices=KINDS, default="pjsip")
     parser.add_argument("--direct", action="store_true")
+    parser.add_argument("--transport", choices=["udp", "tcp"], default="udp")
     parser.add_argument("--slack", type=int, default=1)
     arguments = parser.parse_args()
     global slack
     slack = arguments.slack
     if 1 < slack:
         print(f"limits of time are {slack} times the usual ones", flush=True)
+    # What the phones and their libraries write; gone with them, also when we are told to end.
+    signal.signal(signal.SIGTERM, lambda *_: fail("told to end"))
+    with tempfile.TemporaryDirectory(prefix="phones-") as folder:
+        try:
+            call(arguments, folder)
+        finally:
+            for phone in phones:
+                phone.kill()
+
+
+def call(arguments, folder):
     registrar = None if arguments.direct else arguments.gate
-    alice = Phone("alice", arguments.alice, registrar)
-    phones.append(alice)
-    bob = Phone("bob", arguments.bob, registrar)
-    phones.append(bob)
+    for name, kind in [("alice", arguments.alice), ("bob", arguments.bob)]:
+        phones.append(Phone(name, kind, arguments.transport, registrar, folder))
+    alice, bob = phones
     for phone in phones:
         phone.wait(**({"event": "registered", "code": 200} if registrar else {"event": "ready"}))
     print("ok: both phones are up", flush=True)
 
-    alice.ask("call", f"sip:bob@{bob.where if arguments.direct else arguments.gate}")
+    callee = f"sip:bob@{bob.where if arguments.direct else arguments.gate}"
+    alice.ask("call", f"{callee};transport={arguments.transport}")
     for phone in phones:
         phone.wait(event="call", state="CONFIRMED")
     time.sleep(0.5 * slack)
