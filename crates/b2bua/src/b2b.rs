@@ -421,6 +421,12 @@ impl B2b {
     fn handle_response(&mut self, key: ClientKey, way: Way, response: &Message) {
         let status = response.status().unwrap_or(0);
         let is_final = 200 <= status;
+        if let Some(again) = self.core.send_again(key, &way.0) {
+            if let Some(&ClientUse::Invite(invite)) = self.core.client(again) {
+                self.with_call(invite.leg.call, |call, core| call.sent_again(core, invite, again));
+            }
+            return;
+        }
         match self.core.client(key) {
             Some(&ClientUse::Invite(invite)) => self.with_call(invite.leg.call, |call, core| {
                 call.invite_answered(core, invite, response);

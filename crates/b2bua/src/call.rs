@@ -358,8 +358,8 @@ impl Call {
         };
         let message = message::invite(&self.record, leg, &invite, bytes);
         let way = self.way(leg);
-        let reliable = way.0.transport.is_reliable();
-        let Ok(key) = core.transactions.request(core.now, way, reliable, &message) else {
+        let registered = self.record.legs[leg].registered;
+        let Ok(key) = core.request(way, registered, &message) else {
             return false;
         };
         core.set_client(key, ClientUse::Invite(InviteId { leg: self.leg_id(leg), cseq }));
@@ -395,6 +395,20 @@ impl Call {
         if let Some(key) = self.client_key(leg, cseq) {
             // Its final response may be on its way already: then that one counts.
             let _ = core.transactions.cancel(core.now, key);
+        }
+    }
+
+    /// Takes in that an INVITE of ours has another transaction now.
+    pub(crate) fn sent_again(&mut self, core: &mut Core, id: InviteId, again: ClientKey) {
+        let leg = id.leg.leg;
+        self.keys.retain(|open| {
+            let is_it = open.leg == leg && open.cseq == id.cseq;
+            !is_it || matches!(open.key, Side::Server(_))
+        });
+        self.keys.push(OpenInvite { leg, cseq: id.cseq, key: Side::Client(again) });
+        let mut outgoing = self.record.legs[leg].outgoing.iter();
+        if outgoing.any(|invite| invite.cseq == id.cseq && invite.cancelled) {
+            let _ = core.transactions.cancel(core.now, again);
         }
     }
 

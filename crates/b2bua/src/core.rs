@@ -14,6 +14,7 @@ use crate::changes::Changes;
 use crate::config::Config;
 use crate::frame::SipOut;
 use crate::io::{Event, Listener, Output};
+use crate::long::LongRequests;
 use crate::message;
 use crate::shortage::Shortage;
 use crate::slot::Naming;
@@ -55,6 +56,7 @@ pub(crate) struct Core {
     /// The last boot of each mediagate that died.
     dead: BTreeMap<NodeId, Boot>,
     pub(crate) shortage: Shortage,
+    pub(crate) long: LongRequests,
 }
 
 /// A gate as it introduced itself.
@@ -150,6 +152,7 @@ impl Core {
             held: BTreeMap::new(),
             dead: BTreeMap::new(),
             shortage: Shortage::default(),
+            long: LongRequests::default(),
             config,
             clock,
         }
@@ -316,6 +319,7 @@ impl Core {
     }
 
     pub(crate) fn clear_client(&mut self, key: ClientKey) -> Option<ClientUse> {
+        self.long.forget(key);
         self.clients.remove(&key)
     }
 
@@ -327,6 +331,7 @@ impl Core {
         self.changes.retain(owned);
         let transactions = &self.transactions;
         self.clients.retain(|key, _| transactions.has_client(*key));
+        self.long.retain(|key| transactions.has_client(key));
     }
 
     pub(crate) fn set_server(&mut self, key: ServerKey, invite: InviteId) {

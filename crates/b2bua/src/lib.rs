@@ -11,6 +11,7 @@ pub mod frame;
 pub mod gate;
 mod graves;
 mod io;
+mod long;
 mod message;
 mod registrar;
 mod routing;

@@ -92,6 +92,24 @@ fn a_trunk_over_tcp_is_called_over_one_connection_and_the_next_one_if_it_is_not_
     site.figures(&[("rm_calls_answered_total", 3)]);
 }
 
+#[test]
+fn a_long_invite_reaches_a_trunk_by_tcp_or_by_datagram_if_that_takes_no_connection() {
+    let routes = "[[route]]\nprefix = \"1\"\ntargets = [\"127.9.14.31:5060\"]\n\
+                  [[route]]\nprefix = \"2\"\ntargets = [\"127.9.14.32:5060\"]\n";
+    let site = Site::start("long", 14, routes);
+    let mut alice = Line::udp(site.ip(21), site.gate());
+    alice.talk_at_length();
+    let both = [Line::udp(site.ip(31), site.gate()), Line::tcp(site.ip(32), site.gate())];
+    for (mut trunk, user) in both.into_iter().zip(["100", "200"]) {
+        for call in 1..=2 {
+            let dialogs = alice.call(&mut trunk, user, call);
+            alice.hang_up(&mut trunk, &dialogs[0]);
+        }
+    }
+    // Of the first trunk that is asked once.
+    site.figures(&[("rm_calls_answered_total", 4), ("rm_gate_unsent_total", 1)]);
+}
+
 /// A process with every role, and a mediagate.
 struct Site {
     number: u8,

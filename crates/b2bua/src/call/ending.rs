@@ -134,8 +134,8 @@ impl Call {
         party.state = LegState::Leaving;
         let via = message::via(party, &core.names.branch(slot));
         let bye = party.dialog.request(Method::Bye, &via).finish();
-        let reliable = way.0.transport.is_reliable();
-        match core.transactions.request(core.now, way, reliable, &bye) {
+        let registered = party.registered;
+        match core.request(way, registered, &bye) {
             Ok(key) => core.set_client(key, ClientUse::Bye(self.leg_id(leg))),
             // Without room for a transaction it is said once; the phone may miss it.
             Err(_) => {

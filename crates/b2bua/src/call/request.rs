@@ -100,8 +100,8 @@ impl Call {
             writer = writer.body(kind, request.bytes().slice_ref(request.body()));
         }
         let message = writer.finish();
-        let reliable = way.0.transport.is_reliable();
-        match core.transactions.request(core.now, way, reliable, &message) {
+        let registered = to.registered;
+        match core.request(way, registered, &message) {
             Ok(client) => {
                 let user = ClientUse::Pass(key, Box::new(request.clone()));
                 core.set_client(client, user);

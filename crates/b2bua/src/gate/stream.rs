@@ -72,7 +72,8 @@ impl Gate {
         let Some(slot) = request.branch().and_then(slot::of_branch) else { return };
         let status = if to.port() == 0 { 430 } else { 503 };
         let answer = self.answers.answer(&request, status);
-        // Without a node that takes it the b2b's own timer ends the transaction.
+        // It comes over no connection, which tells its b2b who made it. Without a node that takes it the
+        // b2b's own timer ends the transaction.
         let _ = self.hand(now, slot, Arrival { listener, connection: 0, from: to }, to, answer);
     }
 

@@ -7,6 +7,7 @@ mod calls;
 mod chaos;
 mod holds;
 mod ladders;
+mod long;
 mod observer;
 mod phone;
 mod script;

@@ -13,6 +13,7 @@ use b2bua::{
 };
 use bytes::Bytes;
 use failover::{Admission, Boot, CallId, Clock, NodeId, UnixMs};
+use sip_core::Writer;
 
 use crate::observer::Observer;
 use crate::phone::{Phone, Phones, Text};
@@ -55,6 +56,11 @@ pub(crate) struct World {
     heard: BTreeSet<(NodeId, Boot, CallId, usize)>,
     /// Phones that hear nothing.
     pub(crate) deaf: BTreeSet<String>,
+    /// What was said over connections.
+    pub(crate) streams: Vec<(SocketAddr, Text)>,
+    /// Nobody takes a connection: the gate says so in their place.
+    pub(crate) refuses_streams: bool,
+    refused: Vec<(SocketAddr, Text)>,
     pub(crate) observer: Observer,
     pub(crate) desk: Desk,
 }
@@ -114,6 +120,9 @@ impl World {
             silent_legs: BTreeSet::new(),
             heard: BTreeSet::new(),
             deaf: BTreeSet::new(),
+            streams: Vec::new(),
+            refuses_streams: false,
+            refused: Vec::new(),
             observer: Observer::default(),
             desk: Desk::default(),
         };
@@ -144,9 +153,12 @@ impl World {
             let owned = Input::Owned { slot: Slot(slot), epoch: Epoch(self.epoch) };
             self.b2b.handle_input(self.now, owned);
         }
-        let listener =
-            Listener { id: 0, transport: Transport::Udp, advertise: GATE.parse().unwrap() };
-        let up = Input::GateUp { gate: NodeId(2), boot: Boot(5), listeners: vec![listener] };
+        let listeners = [Transport::Udp, Transport::Tcp]
+            .into_iter()
+            .zip(0..)
+            .map(|(it, id)| Listener { id, transport: it, advertise: GATE.parse().unwrap() });
+        let listeners = listeners.collect();
+        let up = Input::GateUp { gate: NodeId(2), boot: Boot(5), listeners };
         self.b2b.handle_input(self.now, up);
         self.drain();
     }
@@ -298,6 +310,21 @@ impl World {
 
     /// Lets a phone send something.
     pub(crate) fn send(&mut self, from: SocketAddr, text: &str) {
+        self.send_by(Transport::Udp, from, text);
+    }
+
+    /// Lets a gate answer in the place of a peer with which there is no connection.
+    pub(crate) fn unsent(&mut self, to: SocketAddr, request: &Text) {
+        let request =
+            sip_core::Message::parse(Bytes::copy_from_slice(request.0.as_bytes())).unwrap();
+        if request.is_request() && request.method() != sip_core::Method::Ack {
+            let answer = Writer::answer(&request, 503, b"Service Unavailable", Some(b"-5ca1ab1e"));
+            let bytes = answer.finish().bytes().to_vec();
+            self.send_by(Transport::Tcp, to, &String::from_utf8(bytes).unwrap());
+        }
+    }
+
+    fn send_by(&mut self, transport: Transport, from: SocketAddr, text: &str) {
         trace(|| format!("<-- {from}\n{text}"));
         let sent = Text(text.to_owned());
         self.observer.sent(&sent);
@@ -309,8 +336,8 @@ impl World {
         let flow = Flow {
             gate: NodeId(2),
             boot: Boot(5),
-            listener: 0,
-            transport: Transport::Udp,
+            listener: u8::from(transport.is_reliable()),
+            transport,
             connection: 0,
             remote: from,
         };
@@ -328,6 +355,9 @@ impl World {
     fn reply(&mut self) {
         while let Some((from, ack)) = self.replies.pop() {
             self.send(from, &ack);
+        }
+        for (to, request) in std::mem::take(&mut self.refused) {
+            self.unsent(to, &request);
         }
     }
 
@@ -491,6 +521,12 @@ impl World {
         assert_eq!(sip.epoch, Epoch(self.epoch));
         let text = Text(String::from_utf8(sip.bytes.to_vec()).unwrap());
         trace(|| format!("--> {}\n{}", sip.flow.remote, text.0));
+        if sip.flow.transport == Transport::Tcp {
+            self.streams.push((sip.flow.remote, text.clone()));
+            if self.refuses_streams {
+                return self.refused.push((sip.flow.remote, text));
+            }
+        }
         self.observer.received(&text);
         let Some(phone) = self.phones.values_mut().find(|phone| phone.addr == sip.flow.remote)
         else {

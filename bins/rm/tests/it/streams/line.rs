@@ -19,6 +19,7 @@ pub(super) struct Line {
     buffer: Vec<u8>,
     accepted: usize,
     sent: u32,
+    is_verbose: bool,
 }
 
 /// One end of a call.
@@ -47,12 +48,29 @@ impl Line {
     fn new(ip: String, gate: String) -> Self {
         let seen_at = ip.clone();
         let (udp, listener, stream) = (None, None, None);
-        Self { ip, gate, seen_at, udp, listener, stream, buffer: vec![], accepted: 0, sent: 0 }
+        let (accepted, sent, is_verbose) = (0, 0, false);
+        Self {
+            ip,
+            gate,
+            seen_at,
+            udp,
+            listener,
+            stream,
+            buffer: vec![],
+            accepted,
+            sent,
+            is_verbose,
+        }
     }
 
     /// Says another address from now on, as who is behind a NAT does.
     pub(super) fn pretend(&mut self, seen_at: &str) {
         self.seen_at = seen_at.to_owned();
+    }
+
+    /// Says from now on more about its media than a datagram should carry.
+    pub(super) fn talk_at_length(&mut self) {
+        self.is_verbose = true;
     }
 
     /// Loses its connection.
@@ -207,9 +225,14 @@ impl Line {
 
     fn sdp(&self) -> String {
         let ip = &self.ip;
+        let more = if self.is_verbose {
+            format!("a=x-more:{}\r\n", "x".repeat(1000))
+        } else {
+            String::new()
+        };
         format!(
             "v=0\r\no=- 1 1 IN IP4 {ip}\r\ns=-\r\nc=IN IP4 {ip}\r\nt=0 0\r\n\
-             m=audio 40000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n"
+             m=audio 40000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n{more}"
         )
     }
 

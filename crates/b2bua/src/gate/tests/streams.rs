@@ -93,6 +93,8 @@ fn a_request_that_no_connection_takes_is_refused_in_its_peers_place() {
             };
 
             assert_eq!((to, frame.slot), (B2B, Slot(0x2a)));
+            // By this its b2b knows that no peer said it.
+            assert_eq!(frame.flow.connection, 0);
             let answer = Message::parse(frame.bytes).unwrap();
             assert!(answer.bytes().starts_with(status.as_bytes()));
             assert_eq!(answer.branch(), Some(&b"z9hG4bK2a0123456789abcdef"[..]));
