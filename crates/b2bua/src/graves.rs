@@ -20,6 +20,7 @@ pub(crate) struct Graves {
     calls: BTreeMap<CallId, Tombstone>,
     /// Which leg has a tag of ours, by the tag's random part.
     tags: BTreeMap<u64, (CallId, usize)>,
+    /// When each may go; those are missing that have only their detail's writing to wait for.
     until: BTreeSet<(UnixMs, CallId)>,
     /// BYEs in dialogs that belong to no call of ours.
     byes: BTreeSet<ClientKey>,
@@ -47,16 +48,25 @@ impl Graves {
         }
     }
 
-    /// Returns a tombstone that has stood long enough.
-    pub(crate) fn due(&self, now: UnixMs) -> Option<(Slot, CallId)> {
-        let &(until, call) = self.until.first()?;
-        if until <= now { self.calls.get(&call).map(|stone| (stone.slot, call)) } else { None }
+    /// Returns a tombstone that has stood long enough, and whose detail needs nobody to write it.
+    pub(crate) fn due(&mut self, now: UnixMs) -> Option<(Slot, CallId)> {
+        while let Some(&(until, call)) = self.until.first()
+            && until <= now
+        {
+            match self.calls.get(&call) {
+                Some(stone) if stone.detail.is_none() => return Some((stone.slot, call)),
+                Some(_) | None => self.until.remove(&(until, call)),
+            };
+        }
+        None
     }
 
     /// The detail of a call is written down. Returns its slot if that is news.
     pub(crate) fn written(&mut self, call: CallId) -> Option<Slot> {
         let stone = self.calls.get_mut(&call)?;
-        stone.detail.take().map(|_| stone.slot)
+        stone.detail.take()?;
+        self.until.insert((stone.until, call));
+        Some(stone.slot)
     }
 
     /// Returns when the next tombstone is to go.

@@ -209,8 +209,8 @@ pub enum Output {
     },
     /// The ports are no longer needed.
     Freed(Place),
-    /// A call ended: write this down, and say so with [`Input::Written`]. The next owner of the slot
-    /// says it again unless its record has that.
+    /// A call ended: write this down, and say so with [`Input::Written`]. Its record stays until then, and
+    /// the next owner of the slot says it again unless its record has that.
     Detail(Box<Detail>),
     /// Something an operator may want to read.
     Event(Event),

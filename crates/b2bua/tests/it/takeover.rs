@@ -209,6 +209,24 @@ fn what_the_old_owner_did_not_write_down_the_next_one_does() {
 }
 
 #[test]
+fn a_tombstone_stays_until_its_detail_is_written_however_long_that_takes() {
+    let mut world = talking();
+    world.writes_details = false;
+    world.steps(&["alice says BYE", "bob answers 200"]);
+    world.advance(Duration::from_secs(600));
+    assert_eq!(world.b2b.figures().tombstones, 1);
+    assert_eq!(world.b2b.poll_timeout(), None, "nothing is to be done about it");
+
+    world.take_over();
+    assert_eq!(world.repeated_details, 1);
+    world.writes_details = true;
+    world.take_over();
+    world.advance(Duration::from_millis(1));
+
+    assert_eq!((world.b2b.figures().tombstones, world.repeated_details), (0, 2));
+}
+
+#[test]
 fn t38_a_second_death_in_recovery_leaves_one_owner_and_the_call_talks() {
     let mut world = talking();
     world.step("g31 dies");
