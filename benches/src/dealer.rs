@@ -140,6 +140,8 @@ impl Node for Dealer {
             | Input::LinkUp { .. }
             | Input::Congested { .. }
             | Input::Request { .. }
+            | Input::Written { .. }
+            | Input::Unwritten { .. }
             | Input::Woken
             | Input::Message { .. }
             | Input::Unsent { .. }

@@ -189,6 +189,8 @@ impl Node for Mediagate {
             // A worker has something to say; nothing of the configuration can change.
             Input::Message { .. }
             | Input::Unsent { .. }
+            | Input::Written { .. }
+            | Input::Unwritten { .. }
             | Input::Woken
             | Input::Request { .. }
             | Input::Congested { .. }

@@ -122,6 +122,8 @@ impl Inline {
             | Input::Frame { .. }
             | Input::Congested { .. }
             | Input::Request { .. }
+            | Input::Written { .. }
+            | Input::Unwritten { .. }
             | Input::Woken
             | Input::Drain
             | Input::Message { .. }

@@ -15,12 +15,14 @@ use failover::{Boot, CallId, NodeId, SlotSet};
 use tracing::{debug, warn};
 
 use self::copies::Exit;
+use self::details::Details;
 use crate::beats::Beats;
 use crate::frames::{self, send};
 use crate::kept::Kept;
 use crate::mediagates::{Mediagates, Told};
 
 mod copies;
+mod details;
 
 /// What this role asks of the rest of the process.
 #[derive(Debug)]
@@ -56,8 +58,7 @@ pub(crate) struct B2bRole {
     pub(crate) kept: Option<Kept>,
     /// What waits for the lease.
     held: VecDeque<Held>,
-    /// Calls whose details are on their way into the log, each with the mark behind its line.
-    written: VecDeque<(u64, CallId)>,
+    pub(crate) details: Details,
     /// Slots of others that were taken without a whole copy, as far as that was said.
     bare: u64,
     /// Copies that were taken and cannot be read.
@@ -96,7 +97,7 @@ impl B2bRole {
             yielded: SlotSet::EMPTY,
             kept: None,
             held: VecDeque::new(),
-            written: VecDeque::new(),
+            details: Details::default(),
             bare: 0,
             unread: 0,
             muted: 0,
@@ -185,7 +186,9 @@ impl B2bRole {
         out: &mut VecDeque<Output>,
     ) -> bool {
         let mut busy = false;
-        self.tell_written(now);
+        for detail in self.details.due(now) {
+            self.write(now, detail);
+        }
         if !self.held.is_empty() && self.ownership.may_act(now) {
             let yielded = self.yielded;
             let is_due = |held: &Held| match held {
@@ -214,7 +217,9 @@ impl B2bRole {
             self.let_out(now, output);
         }
         busy |= self.drain_copies(now, out);
-        while let Some(output) = self.mediagates.poll_output() {
+        let lines = std::iter::from_fn(|| self.details.poll_output());
+        let outputs = lines.chain(std::iter::from_fn(|| self.mediagates.poll_output()));
+        for output in outputs {
             busy = true;
             out.push_back(output);
         }

@@ -93,6 +93,7 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
     ] {
         out.counter(name, help, &[], value);
     }
+    details(role, out);
     slots(role, out);
     copies(role, out);
     if let Some(kept) = &role.kept {
@@ -116,6 +117,14 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
         );
     }
     detector("b2b", &role.verdicts.counters(), out);
+}
+
+/// Writes whether details of calls are written.
+fn details(role: &B2bRole, out: &mut Metrics) {
+    let help = "Details of calls that are not known to be written.";
+    out.gauge("rm_details_waiting", help, &[], gauge(role.details.waiting()));
+    let help = "Details of calls that were given up, as too many waited.";
+    out.counter("rm_details_lost_total", help, &[], role.details.lost);
 }
 
 /// Writes which slots this b2b owns, and how it came to them.

@@ -209,6 +209,16 @@ impl Node for Rm {
                 }
             }
             Input::Request { id, request } => self.asked(now, id, &request),
+            Input::Written { number } => {
+                if let Some(role) = &mut self.b2b {
+                    role.written(now, number);
+                }
+            }
+            Input::Unwritten { number } => {
+                if let Some(role) = &mut self.b2b {
+                    role.unwritten(now, number);
+                }
+            }
             Input::Congested { .. } | Input::Woken => {}
             Input::Drain => self.drain_calls(now),
             Input::Reload => warn!("nothing of this configuration can change while it runs"),
@@ -251,6 +261,7 @@ impl Node for Rm {
             b2b.and_then(|role| role.replicator.poll_timeout()),
             b2b.and_then(|role| role.verdicts.poll_timeout()),
             b2b.and_then(|role| role.mediagates.poll_timeout()),
+            b2b.and_then(|role| role.details.poll_timeout()),
             self.membership.as_ref().and_then(Membership::poll_timeout),
             self.controller.as_ref().and_then(Controller::poll_timeout),
         ]

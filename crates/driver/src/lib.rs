@@ -15,6 +15,7 @@ pub mod numbers;
 mod patience;
 mod program;
 mod queue;
+mod receipt;
 mod run;
 pub mod sim;
 mod sockets;
@@ -25,7 +26,7 @@ mod sys;
 pub mod tls;
 
 pub use link::{Dial, LinksConfig, LinksError, Security};
-pub use logging::{LogConfig, flush_log, log_is_past, log_mark, logging};
+pub use logging::{LogConfig, flush_log, logging};
 pub use metrics::Metrics;
 pub use node::{
     BindError, Class, ConnectionId, Input, Node, NodeId, Output, Reply, Request, SocketId, Start,

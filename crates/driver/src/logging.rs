@@ -6,11 +6,12 @@ use std::io::{self, IsTerminal as _, stderr};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
-use tracing::warn;
+use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::Table;
+use crate::receipt::Receipt;
 use lines::{Line, Lines};
 
 mod lines;
@@ -75,16 +76,9 @@ pub fn flush_log() {
     LINES.flush();
 }
 
-/// Returns a mark behind the last line that this thread has logged, for [`log_is_past`]. One that was
-/// lost is waited for by nobody.
-pub fn log_mark() -> u64 {
-    Line::mark()
-}
-
-/// Whether what was logged before a mark is written, as far as it can be; only then would it outlive a
-/// process that is killed. Without a call of [`logging`] it always is.
-pub fn log_is_past(mark: u64) -> bool {
-    LINES.is_done(mark)
+/// Logs a line for which somebody waits.
+pub(crate) fn write_line(line: &str, receipt: Receipt) {
+    lines::with_receipt(receipt, || info!(target: "journal", "{line}"));
 }
 
 /// Returns how many lines were lost, since nobody read them or they could not be written.

@@ -171,6 +171,17 @@ pub enum Input {
         /// What is asked.
         request: Request,
     },
+    /// A line has left the process, and outlives it even if it is killed.
+    Written {
+        /// The number of the [`Output::Write`].
+        number: u64,
+    },
+    /// A line is lost: too much waits to be written, or it could not be. It may be asked for again, when
+    /// there may be room.
+    Unwritten {
+        /// The number of the [`Output::Write`].
+        number: u64,
+    },
     /// [`Start::waker`] was used, once or several times.
     Woken,
     /// The operator wants the process to end once its work has.
@@ -303,6 +314,15 @@ pub enum Output {
         id: u64,
         /// The answer.
         reply: Reply,
+    },
+    /// Write a line to the log, under the target `journal` at level `info`. Answered once by
+    /// [`Input::Written`] or [`Input::Unwritten`], in any order; a process that dies before may have
+    /// written it. Where the log leaves that level out, nothing is written, and that counts as done.
+    Write {
+        /// Names it in the answer; free until then.
+        number: u64,
+        /// What is written, without an end of line.
+        line: String,
     },
     /// End the process once everything said before is sent.
     Stop(StopReason),

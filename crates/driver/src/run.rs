@@ -20,10 +20,11 @@ use tracing::{error, info, warn};
 
 use crate::http::{self, Board, Token};
 use crate::link::{HANDSHAKES_TOKEN, Identity, Links, LinksConfig, LinksError};
-use crate::logging::{flush_log, lines_lost};
+use crate::logging::{flush_log, lines_lost, write_line};
 use crate::metrics::Metrics;
 use crate::node::{BindError, Input, Node, NodeId, Output, SocketId, Start, StopReason};
 use crate::numbers::{Numbers, NumbersError};
+use crate::receipt::{Receipt, Receipts};
 use crate::sockets::Sockets;
 use crate::stream::{Streams, Tokens};
 use crate::sys::{Bell, Poller, realtime};
@@ -133,6 +134,8 @@ pub(crate) struct Loop<N> {
     node: N,
     poller: Rc<Poller>,
     bell: Arc<Bell>,
+    /// What became of the node's lines.
+    receipts: Arc<Receipts>,
     signals: Option<SignalFd>,
     links: Links,
     sockets: Sockets,
@@ -202,6 +205,7 @@ impl<N: Node> Loop<N> {
                 Tokens { listeners: SOCKET_TOKENS, connections: STREAM_TOKENS },
             ),
             poller,
+            receipts: Receipts::new(bell.clone().into()),
             bell,
             signals: None,
             links,
@@ -277,6 +281,7 @@ impl<N: Node> Loop<N> {
                 let asked = self.board.as_ref().map(|board| board.take_requests());
                 let asked = asked.into_iter().flatten();
                 self.inputs.extend(asked.map(|(id, request)| Input::Request { id, request }));
+                self.inputs.extend(self.receipts.take());
                 self.inputs.push(Input::Woken);
             }
             LISTENER_TOKEN => self.links.accept(clock()),
@@ -425,6 +430,9 @@ impl<N: Node> Loop<N> {
                     if let Some(board) = &self.board {
                         board.reply(id, reply);
                     }
+                }
+                Output::Write { number, line } => {
+                    write_line(&line, Receipt::new(number, &self.receipts));
                 }
                 Output::Stop(reason) => {
                     if self.stopping.is_none() {

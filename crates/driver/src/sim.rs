@@ -35,6 +35,8 @@
 //!   retransmission; datagrams are lost.
 //! - **A pause** is that of SIGSTOP: what comes waits in bounded buffers and is
 //!   handled, before any timer, when the process goes on.
+//! - **Lines** that a node asks to have written are written after up to 20 ms, or
+//!   wait, or are lost, as [`Sim::set_pen`] says; a death takes those that wait.
 //! - **Computing takes no time**; timers are late by up to
 //!   [`Config::lateness_max`].
 
@@ -48,6 +50,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use self::calendar::Calendar;
+use self::journal::Journal;
+pub use self::journal::Pen;
 use self::link::Link;
 pub use self::net::Path;
 use self::net::Route;
@@ -60,6 +64,7 @@ use crate::node::{
 
 mod calendar;
 mod fault;
+mod journal;
 mod link;
 mod net;
 mod random;
@@ -142,6 +147,7 @@ struct Slot<N> {
     stopped: Option<StopReason>,
     /// What it answered over HTTP, by the number of the request.
     replies: BTreeMap<u64, Reply>,
+    journal: Journal,
 }
 
 struct Binding {
@@ -164,6 +170,8 @@ enum Event {
     Tell { node: usize, boot: u64, input: Input },
     /// A datagram reaches the host of its receiver.
     Datagram { sender: usize, socket: SocketId, from: SocketAddr, to: SocketAddr, bytes: Bytes },
+    /// A node's line is written, if it is still in this boot.
+    Line { node: usize, boot: u64, number: u64, line: String },
     /// Something of a link.
     Link(link::Event),
     /// Something of a connection of SIP.
@@ -228,6 +236,7 @@ impl<N: Node> Sim<N> {
             bell: Arc::default(),
             stopped: None,
             replies: BTreeMap::new(),
+            journal: Journal::default(),
         });
         self.timers.push(u64::MAX);
         self.add_routes(node);
@@ -360,6 +369,9 @@ impl<N: Node> Sim<N> {
             Event::Datagram { sender, socket, from, to, bytes } => {
                 self.datagram_arrives(sender, socket, from, to, bytes, watch)
             }
+            Event::Line { node, boot, number, line } => {
+                self.line_written(node, boot, number, line, watch)
+            }
             Event::Link(event) => self.link_event(event, watch),
             Event::Stream(event) => self.stream_event(event, watch),
         }
@@ -447,6 +459,7 @@ impl<N: Node> Sim<N> {
                 self.frame(node, peer, class, kind, payload);
             }
             Output::Reply { id, reply } => drop(self.nodes[node].replies.insert(id, reply)),
+            Output::Write { number, line } => self.write_line(node, number, line),
             Output::Stop(reason) => {
                 self.end(node);
                 self.nodes[node].stopped = Some(reason);

@@ -376,6 +376,8 @@ impl Node for Fleet {
             | Input::Frame { .. }
             | Input::Congested { .. }
             | Input::Request { .. }
+            | Input::Written { .. }
+            | Input::Unwritten { .. }
             | Input::Woken
             | Input::Drain
             | Input::Unsent { .. }

@@ -110,6 +110,11 @@ impl<N: Node> Scenario<N> {
         &mut self.sim
     }
 
+    /// Returns the lines that a node has written in all its lives.
+    pub fn lines(&self, id: NodeId) -> &[String] {
+        self.sim.lines(id)
+    }
+
     /// Returns the time as the nodes see it.
     pub fn now(&self) -> Instant {
         self.sim.now()

@@ -244,6 +244,7 @@ impl Room {
                 | Output::Stream { .. }
                 | Output::Frame { .. }
                 | Output::Reply { .. }
+                | Output::Write { .. }
                 | Output::Stop(_) => {}
             }
         }

@@ -80,6 +80,7 @@ impl B2bRole {
         let lost = self.b2b.records().filter(|record| slots.contains(record.slot));
         let lost: Vec<_> = lost.map(|record| record.call).collect();
         self.mediagates.forget(&lost);
+        self.details.forget(slots);
         self.held.retain(|held| match held {
             Held::Media(_, _, command) => !lost.contains(&call_of(command)),
             Held::Detail(detail) => !slots.contains(detail.slot),
@@ -132,7 +133,8 @@ impl B2bRole {
     pub(crate) fn is_drained(&self, stays: bool) -> bool {
         let has_none = self.ownership.own().is_empty() && self.yielded.is_empty();
         let is_quiet = self.replicator.waiting() == 0 && self.held.is_empty();
-        self.b2b.is_drained() || has_none && is_quiet && !stays
+        let is_done = self.b2b.is_drained() || has_none && is_quiet && !stays;
+        is_done && self.details.waiting() == 0
     }
 
     /// A message for one of our slots, or for one that is not.
@@ -296,20 +298,22 @@ impl B2bRole {
     /// waits: for the next owner to do it, or for the slot to be ours again.
     pub(super) fn write(&mut self, now: Instant, detail: Box<Detail>) {
         if self.ownership.may_act(now) && !self.yielded.contains(detail.slot) {
-            journal::detail(&detail);
-            self.written.push_back((driver::log_mark(), detail.call));
-            self.tell_written(now);
+            self.details.write(detail);
         } else {
             self.held.push_back(Held::Detail(detail));
         }
     }
 
-    /// Tells which details need no next owner: their lines have left this process.
-    pub(super) fn tell_written(&mut self, now: Instant) {
-        while let Some(&(mark, call)) = self.written.front()
-            && driver::log_is_past(mark)
-        {
-            self.written.pop_front();
+    /// The line of a detail has left this process: it needs no next owner.
+    pub(crate) fn written(&mut self, now: Instant, number: u64) {
+        if let Some(call) = self.details.written(number) {
+            self.b2b.handle_input(now, Input::Written { call });
+        }
+    }
+
+    /// The line of a detail was lost. It comes again, unless too many wait: then nobody writes it.
+    pub(crate) fn unwritten(&mut self, now: Instant, number: u64) {
+        if let Some(call) = self.details.unwritten(now, number) {
             self.b2b.handle_input(now, Input::Written { call });
         }
     }

@@ -12,6 +12,7 @@ mod streams;
 mod trial;
 mod upgrade;
 mod world;
+mod written;
 
 use std::time::Duration;
 

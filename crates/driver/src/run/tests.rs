@@ -165,6 +165,14 @@ fn a_frame_said_with_the_stop_still_arrives() {
 }
 
 #[test]
+fn a_node_is_told_that_its_line_is_written() {
+    let node = Remote::start(config(1));
+    // Here nobody logs, and so nobody wants it.
+    node.order(Output::Write { number: 7, line: "a line".into() });
+    assert_eq!(node.next(), Input::Written { number: 7 });
+}
+
+#[test]
 fn a_node_that_gives_up_ends_the_loop_with_its_reason() {
     let node = Remote::start(config(1));
     node.order(Output::Stop(StopReason::Failed("no mediagate".into())));

@@ -154,6 +154,7 @@ impl<N: Node> Sim<N> {
         slot.inbox_len = 0;
         slot.timeout = None;
         slot.sockets.clear();
+        slot.journal.forget();
         self.bound.retain(|_, &mut (owner, _)| owner != node);
     }
 

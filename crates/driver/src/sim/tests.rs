@@ -322,6 +322,29 @@ fn a_node_whose_timer_stays_due_is_caught() {
 }
 
 #[test]
+fn lines_are_written_or_wait_or_are_lost_and_a_death_takes_those_that_wait() {
+    let mut sim = pair();
+    let line = |number: u64| Output::Write { number, line: number.to_string() };
+    (1..=9).for_each(|number| sim.say(A, line(number)));
+    sim.run_for(20 * MS);
+    assert_eq!(sim.lines(A).concat(), "123456789");
+    let written: Vec<Input> = (1..=9).map(|number| Input::Written { number }).collect();
+    assert_eq!(sim.heard(A), written);
+
+    sim.set_pen(A, Pen::Fails);
+    sim.say(A, line(10));
+    sim.set_pen(A, Pen::Stalls);
+    (11..28).for_each(|number| sim.say(A, line(number)));
+    sim.run_for(SECOND);
+    let lost = [10, 27].map(|number| Input::Unwritten { number });
+    assert_eq!(sim.heard(A)[9..], lost, "16 wait");
+    sim.restart(A);
+    sim.set_pen(A, Pen::Writes);
+    sim.run_for(SECOND);
+    assert_eq!((sim.lines(A).len(), sim.heard(A)), (9, vec![]));
+}
+
+#[test]
 fn a_waker_wakes_its_node() {
     let mut sim = pair();
     sim.with(A, |probe, _| probe.start.waker.wake_by_ref());

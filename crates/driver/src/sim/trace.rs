@@ -76,6 +76,14 @@ impl Trace {
                 self.addr(*to);
                 self.bytes(bytes);
             }
+            Input::Written { number } => {
+                self.add(15);
+                self.add(*number);
+            }
+            Input::Unwritten { number } => {
+                self.add(16);
+                self.add(*number);
+            }
             Input::Drain => self.add(10),
             Input::Reload => self.add(11),
         }

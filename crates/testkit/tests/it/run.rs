@@ -123,6 +123,7 @@ impl Run {
                 | Output::Unbind { .. }
                 | Output::Frame { .. }
                 | Output::Reply { .. }
+                | Output::Write { .. }
                 | Output::Stop(_) => unreachable!(),
             }
         }

@@ -10,7 +10,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The call detail records of all nodes that run in this thread, from its creation on.
+use super::world::World;
+
+/// What the nodes that run in this thread say of calls that are answered, from its creation on.
 pub(crate) struct Details(PhantomData<*const ()>);
 
 /// What was said of one call.
@@ -18,23 +20,27 @@ pub(crate) struct Details(PhantomData<*const ()>);
 pub(crate) struct Told {
     /// How often a b2b wrote that it was answered.
     answered: usize,
-    /// Each detail record: its fields in order.
+    /// Each detail record.
     details: Vec<String>,
 }
 
 impl Details {
     pub(crate) fn listen() -> Self {
         install();
-        TOLD.set(Some(BTreeMap::new()));
+        ANSWERED.set(Some(Vec::new()));
         Self(PhantomData)
     }
 
-    /// What is wrong, by call: one that was answered and is not among `live` has no detail record, or
-    /// one has two. `may_repeat`: a second copy that is equal is none, as the owner may have died
-    /// before it could say that it had written the first.
-    pub(crate) fn wrong(&self, live: &[String], may_repeat: bool) -> Vec<(String, Told)> {
-        let told = TOLD.with_borrow(|told| told.clone().unwrap_or_default());
-        let told = told.into_iter().map(|(call, mut told)| {
+    /// What is wrong in the detail records of a world, by call: one that was answered and is not among
+    /// `live` has none, or one has two. `may_repeat`: a second copy that is equal is none, as the
+    /// owner may have died before it could say that it had written the first.
+    pub(crate) fn wrong(
+        &self,
+        world: &World,
+        live: &[String],
+        may_repeat: bool,
+    ) -> Vec<(String, Told)> {
+        let told = told(world).into_iter().map(|(call, mut told)| {
             if may_repeat {
                 told.details.dedup();
             }
@@ -48,21 +54,35 @@ impl Details {
     }
 
     /// How often a detail record was written that was there already.
-    pub(crate) fn repeats(&self) -> usize {
-        let told = TOLD.with_borrow(|told| told.clone().unwrap_or_default());
-        told.values().map(|told| told.details.len().saturating_sub(1)).sum()
+    pub(crate) fn repeats(&self, world: &World) -> usize {
+        told(world).values().map(|told| told.details.len().saturating_sub(1)).sum()
     }
 
     /// How many calls have a detail record.
-    pub(crate) fn count(&self) -> usize {
-        let told = TOLD.with_borrow(|told| told.clone().unwrap_or_default());
-        told.values().filter(|told| !told.details.is_empty()).count()
+    pub(crate) fn count(&self, world: &World) -> usize {
+        told(world).values().filter(|told| !told.details.is_empty()).count()
     }
+}
+
+/// What was said so far, by call.
+fn told(world: &World) -> BTreeMap<String, Told> {
+    let answered = ANSWERED.with_borrow(|calls| calls.clone().unwrap_or_default());
+    let mut told = BTreeMap::<String, Told>::new();
+    for call in answered {
+        told.entry(call).or_default().answered += 1;
+    }
+    for line in world.lines() {
+        let object = line.strip_prefix("call ended ").expect("a call's detail");
+        let detail: serde_json::Value = serde_json::from_str(object).unwrap();
+        let call = detail["call"].as_str().unwrap().to_owned();
+        told.entry(call).or_default().details.push(line.clone());
+    }
+    told
 }
 
 impl Drop for Details {
     fn drop(&mut self) {
-        TOLD.set(None);
+        ANSWERED.set(None);
     }
 }
 
@@ -98,8 +118,8 @@ pub(crate) fn install() {
 }
 
 thread_local! {
-    /// By call; `None` while no one listens in this thread.
-    static TOLD: RefCell<Option<BTreeMap<String, Told>>> = const { RefCell::new(None) };
+    /// Calls that were answered; `None` while no one listens in this thread.
+    static ANSWERED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
     /// `None` while no one listens in this thread.
     static WARNED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
@@ -113,24 +133,20 @@ impl Subscriber for Journal {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let is_detail = event.metadata().target() == "rm::journal";
-        if !is_detail && WARNED.with_borrow(Option::is_none) {
-            return;
-        }
         let mut line = Line::default();
-        event.record(&mut line);
-        if !is_detail {
+        if event.metadata().target() != "rm::journal" {
             WARNED.with_borrow_mut(|warned| {
-                warned.iter_mut().for_each(|all| all.push(line.message.clone()));
+                let Some(all) = warned else { return };
+                event.record(&mut line);
+                all.push(line.message);
             });
             return;
         }
-        TOLD.with_borrow_mut(|told| {
-            let Some(told) = told else { return };
-            match line.message.as_str() {
-                "call answered" => told.entry(line.call).or_default().answered += 1,
-                "call ended" => told.entry(line.call).or_default().details.push(line.fields),
-                _ => {}
+        ANSWERED.with_borrow_mut(|calls| {
+            let Some(calls) = calls else { return };
+            event.record(&mut line);
+            if line.message == "call answered" {
+                calls.push(line.call);
             }
         });
     }
@@ -150,7 +166,6 @@ impl Subscriber for Journal {
 struct Line {
     message: String,
     call: String,
-    fields: String,
 }
 
 impl Visit for Line {
@@ -159,7 +174,7 @@ impl Visit for Line {
         match field.name() {
             "message" => self.message = value,
             "call" => self.call = value,
-            name => self.fields += &format!("{name}={value} "),
+            _ => {}
         }
     }
 }

@@ -6,7 +6,6 @@ use driver::{Input, NodeId, StopReason};
 use testkit::scenario::DEAF;
 use testkit::{Command, Incoming, Manners, PhoneId, State};
 
-use super::details::Details;
 use super::world::{B2B, CONTROLLER, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, World};
 
 const A: PhoneId = PhoneId(0);
@@ -224,94 +223,6 @@ fn a_b2b_that_drains_gives_its_calls_away_and_ends() {
     world.run(Duration::from_secs(3));
     assert_eq!(world.figure(other, "rm_slots_unprotected"), 0);
     hold_resume_and_end(&mut world);
-}
-
-/// I6.
-#[test]
-fn each_call_has_one_detail_record_whichever_b2b_it_ended_at() {
-    let details = Details::listen();
-    let (mut world, owner, other) = talking(14, Layout::Pair);
-    let (e, f) = (PhoneId(4), PhoneId(5));
-    world.call(C, D);
-    world.call(e, f);
-    world.run(Duration::from_secs(2));
-    world.hang_up(A);
-    world.run(Duration::from_millis(500));
-    world.scenario.sim().crash(owner);
-    world.run(Duration::from_secs(1));
-    world.hang_up(D);
-    world.run(Duration::from_secs(1));
-    world.scenario.sim().restart(owner);
-    world.run(Duration::from_secs(3));
-    assert_eq!(details.count(), 2);
-
-    world.scenario.sim().tell(other, Input::Drain);
-    world.run(Duration::from_secs(1));
-    world.hang_up(e);
-    world.run(Duration::from_secs(70));
-    world.scenario.assert_idle();
-    assert_eq!((details.count(), world.live_calls()), (3, 0));
-    let wrong = details.wrong(&[], false);
-    assert!(wrong.is_empty(), "{wrong:?}");
-}
-
-/// I6. A second copy, where the owner dies before the news of the first left it, is the same.
-#[test]
-fn a_call_has_a_detail_record_whenever_its_owner_dies_while_it_ends() {
-    let mut repeats = 0;
-    for step in 0..40 {
-        let details = Details::listen();
-        let (mut world, owner, _) = talking(17, Layout::Pair);
-        world.hang_up(A);
-        world.run(Duration::from_micros(100 * step));
-        world.scenario.sim().crash(owner);
-        world.run(Duration::from_secs(5));
-        assert_eq!([A, B].map(|phone| world.scenario.fleet().state(phone)), [State::Idle; 2]);
-        assert_eq!((details.count(), world.live_calls()), (1, 0), "{step}: {}", world.scenario);
-        let wrong = details.wrong(&[], true);
-        assert!(wrong.is_empty(), "{step}: {wrong:?}");
-        repeats += details.repeats();
-    }
-    assert!(repeats < 40, "not every death is in the window: {repeats}");
-}
-
-/// Seed 3162: the owner could not reach its standby any more and wrote it down before its lease ended; the
-/// next one, where the call went on until the phone's BYE came again, wrote it down too.
-#[test]
-fn a_call_that_ends_at_an_owner_that_is_cut_off_has_one_detail_record() {
-    for step in 0..20 {
-        let details = Details::listen();
-        let (mut world, owner, other) = talking(20, Layout::Pair);
-        world.hang_up(A);
-        world.run(Duration::from_micros(150 * step));
-        for node in [GATE, OTHER_GATE, other, CONTROLLER] {
-            world.scenario.sim().cut_both(owner, node);
-        }
-        world.run(Duration::from_secs(2));
-        world.scenario.sim().heal_all();
-        world.run(Duration::from_secs(10));
-        assert_eq!([A, B].map(|phone| world.scenario.fleet().state(phone)), [State::Idle; 2]);
-        assert_eq!((details.count(), world.live_calls()), (1, 0), "{step}: {}", world.scenario);
-        let wrong = details.wrong(&[], true);
-        assert!(wrong.is_empty(), "{step}: {wrong:?}");
-    }
-}
-
-/// What is written while slots are given away is written by one of the two.
-#[test]
-fn a_call_has_one_detail_record_whenever_its_owner_drains_while_it_ends() {
-    for step in 0..20 {
-        let details = Details::listen();
-        let (mut world, owner, _) = talking(18, Layout::Pair);
-        world.hang_up(B);
-        world.run(Duration::from_micros(200 * step));
-        world.scenario.sim().tell(owner, Input::Drain);
-        world.run(Duration::from_secs(5));
-        assert_eq!([A, B].map(|phone| world.scenario.fleet().state(phone)), [State::Idle; 2]);
-        let wrong = details.wrong(&[], false);
-        assert!(wrong.is_empty(), "{step}: {wrong:?}");
-        assert_eq!((details.count(), world.live_calls()), (1, 0), "{step}: {}", world.scenario);
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use driver::NodeId;
-use driver::sim::Path;
+use driver::sim::{Path, Pen};
 use testkit::{
     AnswersFrom, Command, DIGITS, Incoming, Manners, PCMA, PCMU, PhoneId, Reinvite, SameVersion,
     SpeaksFrom,
@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) outage: Duration,
     /// The same mediagate's twin dies, too, this long after the first has healed.
     pub(crate) second: Option<Duration>,
+    /// What becomes of the b2bs' lines as long as the outage lasts.
+    pub(crate) pen: Pen,
 }
 
 /// One call and what is done in it.
@@ -97,6 +99,7 @@ impl Plan {
             harm,
             outage: dice.ms(50, 6000),
             second: (harm.hits_a_mediagate() && dice.one_in(5)).then(|| dice.ms(3000, 6000)),
+            pen: dice.pick(&[Pen::Writes, Pen::Writes, Pen::Stalls, Pen::Fails]),
         }
     }
 
@@ -133,9 +136,12 @@ impl Harm {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { layout, path, calls, at_message, harm, outage, second } = self;
+        let Self { layout, path, calls, at_message, harm, outage, second, pen } = self;
         writeln!(f, "layout {layout:?}, {path:?}")?;
-        writeln!(f, "{harm:?} at message {at_message} for {outage:?}, second death {second:?}")?;
+        writeln!(
+            f,
+            "{harm:?} at message {at_message} for {outage:?}, second death {second:?}, {pen:?}"
+        )?;
         for PlannedCall { from, to, manners, acts, fate } in calls {
             writeln!(f, "{from} calls {to}: {fate:?}, {acts:?}")?;
             writeln!(f, "  {:?}\n  {:?}", manners[0], manners[1])?;

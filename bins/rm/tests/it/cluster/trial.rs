@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use driver::sim::Pen;
 use testkit::scenario::{PHONES, Problem};
 use testkit::{Command, Fault, PhoneId, State};
 
 use super::details::{Details, Told};
 use super::plan::{Fate, Harm, Plan, PlannedCall};
-use super::world::{FIRST_MEDIAGATE, OTHER_MEDIAGATE, World, nodes};
+use super::world::{B2B, FIRST_MEDIAGATE, OTHER_B2B, OTHER_MEDIAGATE, World, nodes};
 
 /// Runs a seed to its end.
 ///
@@ -92,7 +93,7 @@ impl Trial {
         })?;
         self.check("no rule is broken", &self.broken())?;
         let may_repeat = self.plan.harm.hits_a_b2b();
-        let wrong = self.details.wrong(&self.world.calls(), may_repeat).into_iter();
+        let wrong = self.details.wrong(&self.world, &self.world.calls(), may_repeat).into_iter();
         let wrong: Vec<Wrong> = wrong.map(|(call, told)| Wrong::Detail(call, told)).collect();
         self.check("each call has one detail record", &wrong)?;
         Ok(self.world.scenario.sim().trace())
@@ -124,6 +125,7 @@ impl Trial {
     }
 
     fn harm(&mut self, harm: Harm) {
+        self.set_pens(self.plan.pen);
         let ids: Vec<_> = nodes(self.plan.layout).into_iter().chain([PHONES]).collect();
         let sim = self.world.scenario.sim();
         match harm {
@@ -145,7 +147,14 @@ impl Trial {
         }
     }
 
+    fn set_pens(&mut self, pen: Pen) {
+        for b2b in nodes(self.plan.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id)) {
+            self.world.scenario.sim().set_pen(b2b, pen);
+        }
+    }
+
     fn heal(&mut self) {
+        self.set_pens(Pen::Writes);
         let sim = self.world.scenario.sim();
         match self.plan.harm {
             Harm::Crash(node) | Harm::PowerOff(node) => sim.restart(node),

@@ -175,6 +175,12 @@ impl World {
         live.map(|record| record.call.to_string()).collect()
     }
 
+    /// Returns the lines that the b2bs have written.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &String> {
+        let nodes = nodes(self.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id));
+        nodes.flat_map(|id| self.scenario.lines(id))
+    }
+
     /// Returns who holds the only call there is.
     pub(crate) fn owner(&self) -> Option<NodeId> {
         let mut owners = self.b2bs().filter(|(_, b2b)| 0 < b2b.figures().calls);
