@@ -19,7 +19,7 @@ use turn::Turn;
 use crate::links::Links;
 use crate::message::{Answer, Election, LinkState, Nack, Victory};
 use crate::rules::{Rule, Rules};
-use crate::{Epoch, Life, Mandate, NodeId, Segment, Stored, Timing};
+use crate::{Epoch, Life, Mandate, NodeId, Segment, Stored, Timing, segments};
 
 /// One node's part in the election. It knows what others say of themselves, and no clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +36,8 @@ pub(crate) struct Bully {
     heard: BTreeSet<NodeId>,
     suspect: bool,
     away: Wait,
+    /// Runs while a segment of the mandate has nobody there but who has just started.
+    vacancy: Wait,
     turn: Turn,
     /// The segments that get a share while this node leads.
     shares: Option<BTreeSet<Segment>>,
@@ -118,6 +120,7 @@ impl Bully {
             heard: BTreeSet::new(),
             suspect: false,
             away: Wait::Idle,
+            vacancy: Wait::Idle,
             turn: Turn::default(),
             shares: None,
             budget: Budget::default(),
@@ -240,6 +243,7 @@ impl Bully {
     /// Evaluates all conditions anew. Harmless at any time.
     pub(crate) fn evaluate(&mut self, now: Instant) {
         self.say();
+        self.watch_vacancy(now);
         match self.low() {
             Some(low) if low == self.id => self.evaluate_low(now),
             Some(low) => self.evaluate_high(now, low),
@@ -321,8 +325,9 @@ impl Bully {
         let outbid = self.outbid();
         let stability = self.rules.keep(Rule::Stability);
         let mandate = self.mandate.as_ref().expect("a coordinator has a mandate");
-        let lost =
-            !mandate.segments().iter().all(|it| electable.iter().any(|node| node.segment == *it));
+        let present = segments(&electable);
+        let absent: BTreeSet<Segment> = mandate.segments().difference(&present).copied().collect();
+        let lost = !absent.is_subset(&segments(&self.waited_for()));
         let ready = electable
             .iter()
             .any(|node| !mandate.has(node.segment) && (watch.settled.contains(node) || !stability));
@@ -397,6 +402,7 @@ impl Bully {
         let component = self.links.component().clone();
         let mut members = self.links.electable();
         members.insert(self.id);
+        members.extend(self.waited_for());
         let one_life = self.rules.keep(Rule::EpochOfOneLife);
         let life = if one_life { self.life } else { Life { instance: 0, ..self.life } };
         let epoch = Epoch { term: self.next_term(), coordinator: self.id, life };
@@ -418,6 +424,33 @@ impl Bully {
         if !matches!(self.state, State::Boot { .. }) {
             self.state = State::Follow;
         }
+    }
+
+    /// Waits for segments in which all have just started, as long as a start takes. They stay members:
+    /// their calls may live on, and whoever got their shares would pass the limit although the network
+    /// is whole.
+    fn watch_vacancy(&mut self, now: Instant) {
+        match self.vacancy {
+            _ if self.vacant().is_empty() => self.vacancy = Wait::Idle,
+            Wait::Idle => {
+                self.vacancy = Wait::Until(now + self.timing.stability() + self.timing.away());
+            }
+            Wait::Until(_) | Wait::Over => {}
+        }
+    }
+
+    fn waited_for(&self) -> BTreeSet<NodeId> {
+        if self.vacancy == Wait::Over { BTreeSet::new() } else { self.vacant() }
+    }
+
+    /// Returns those who start in segments of this node's mandate that have nobody else.
+    fn vacant(&self) -> BTreeSet<NodeId> {
+        let Some(mandate) = self.mandate.as_ref().filter(|_| self.rules.keep(Rule::Vacancy)) else {
+            return BTreeSet::new();
+        };
+        let present = segments(&self.links.electable());
+        let is = |node: &NodeId| !present.contains(&node.segment) && mandate.has(node.segment);
+        self.links.component().iter().copied().filter(is).collect()
     }
 
     fn next_term(&self) -> u64 {

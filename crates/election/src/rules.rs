@@ -54,6 +54,9 @@ pub(crate) enum Rule {
     StabilityGoesOn,
     /// A newcomer is watched while it starts. Without it a start takes twice as long.
     StartsAreWatched,
+    /// A segment that starts stays a member. Without it others get its share while its calls live on,
+    /// and the limit is passed.
+    Vacancy,
 }
 
 /// The rules that are kept: all of them, outside tests.

@@ -17,6 +17,8 @@ pub(crate) enum Timer {
     Stability,
     /// The nodes that are heard and do not hear.
     Away,
+    /// The segment of which nobody is there but who starts.
+    Vacancy,
     /// The partner that is heard and does not hear.
     Turn,
     /// The right to further campaigns.
@@ -56,6 +58,7 @@ impl Bully {
             (patience.at(), Timer::Patience),
             (stability, Timer::Stability),
             (self.away.at(), Timer::Away),
+            (self.vacancy.at(), Timer::Vacancy),
             (self.turn.wait().at(), Timer::Turn),
             (self.budget.refill_at, Timer::Budget),
         ];
@@ -86,6 +89,7 @@ impl Bully {
                 }
             }
             (Timer::Away, _) => self.away = Wait::Over,
+            (Timer::Vacancy, _) => self.vacancy = Wait::Over,
             (Timer::Turn, _) => self.turn.end_wait(),
             (Timer::Budget, _) => {
                 self.budget = Budget::default();

@@ -201,6 +201,53 @@ fn without_a_budget_refusals_make_a_storm_of_campaigns() {
 }
 
 #[test]
+fn without_waiting_for_a_segment_that_starts_others_get_its_share_while_its_calls_live() {
+    // The one that spoke dies while its partner starts: in another segment, and in the lowest.
+    for (dies, starts) in [(2, 3), (0, 1)] {
+        let evicted = |rules| {
+            let ids = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)];
+            let mut world = started(3, &ids, rules);
+            let segment = world.processes[dies].id.segment;
+            world.crash(starts);
+            world.run_for(5_000);
+            world.start(starts);
+            world.run_for(1_000);
+            world.crash(dies);
+            world.run_for(15_000);
+            assert_eq!(unrest(&world), None);
+            world.watchdog.epochs.values().any(|mandate| !mandate.has(segment))
+        };
+
+        assert!(!evicted(Rules::default()), "{dies}");
+        assert!(evicted(Rules::without(Rule::Vacancy)), "{dies}");
+    }
+}
+
+#[test]
+fn a_segment_that_never_comes_up_is_not_waited_for_beyond_the_time_of_a_start() {
+    let mut world = started(3, &[(1, 1), (2, 1), (3, 1), (3, 2)], Rules::default());
+    world.crash(3);
+    world.run_for(5_000);
+    let since = world.now;
+    let is_member = |world: &World| {
+        let mandate = world.processes[0].role.as_ref().map(super::world::Role::mandate);
+        mandate.unwrap().has(Segment(3))
+    };
+
+    world.crash(2);
+    for at in [3, 2, 3, 2, 3, 2] {
+        // One of the two is always starting.
+        world.start(at);
+        world.run_for(2_000);
+        world.crash(5 - at);
+        world.run_for(1_000);
+        assert!(8_300 < world.now - since || is_member(&world), "after {} ms", world.now - since);
+    }
+
+    assert!(!is_member(&world));
+}
+
+#[test]
 fn without_self_suspicion_a_pause_costs_more_epochs() {
     let (kept, left_out) = pauses(Rule::SelfSuspicion, true);
     println!("{kept} {left_out}");
