@@ -216,7 +216,7 @@ impl Pair {
             PairInput::Leave => self.leaves = true,
             PairInput::Audit => {
                 if let Part::Speaker(speaker) = &mut self.part {
-                    speaker.want_audit(self.linked, self.present, false, &mut self.outputs);
+                    speaker.want_audit(now, self.linked, self.present, &mut self.outputs);
                 }
             }
         }
@@ -358,8 +358,7 @@ impl Pair {
         if let Part::Speaker(speaker) = &mut self.part
             && gone
         {
-            // What the partner took with it counts no longer.
-            speaker.want_audit(self.linked, self.present, true, &mut self.outputs);
+            speaker.miss_partner(now, &mut self.outputs);
         }
         if before == self.linked {
             return;

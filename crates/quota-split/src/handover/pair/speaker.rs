@@ -28,6 +28,8 @@ pub(super) struct Speaker {
     pending: BTreeMap<CallId, Call>,
     listed: bool,
     audit_at: Instant,
+    /// Until then calls of a partner that is gone count, of which only copies are known.
+    copies_until: Instant,
     offered: Option<MemberState>,
     serial: u64,
     /// The number of the state that the partner holds; zero for none.
@@ -85,6 +87,7 @@ impl Speaker {
             pending: BTreeMap::new(),
             listed: false,
             audit_at: now + AUDIT,
+            copies_until: now + AUDIT,
             offered: None,
             serial: 0,
             stored: 0,
@@ -118,9 +121,9 @@ impl Speaker {
     /// count as long as it is not known which of them died with it.
     pub(super) fn want_audit(
         &self,
+        now: Instant,
         linked: bool,
         present: bool,
-        copied: bool,
         outputs: &mut Outputs,
     ) {
         if self.counting.is_some() || self.leaving.is_some() {
@@ -129,8 +132,16 @@ impl Speaker {
         if linked {
             outputs.push_back(PairOutput::Partner(PairMessage::List));
         } else if !present {
+            let copied = now < self.copies_until;
             outputs.push_back(PairOutput::NeedLive { copied });
         }
+    }
+
+    /// The partner has left the island. Whatever is counted next, its calls count too for a while.
+    pub(super) fn miss_partner(&mut self, now: Instant, outputs: &mut Outputs) {
+        self.copies_until = now + AUDIT;
+        self.audit_at = self.copies_until;
+        self.want_audit(now, false, false, outputs);
     }
 
     pub(super) fn handle_timeout(
@@ -156,7 +167,7 @@ impl Speaker {
         }
         if self.audit_at <= now {
             self.audit_at = now + AUDIT;
-            self.want_audit(linked, present, false, outputs);
+            self.want_audit(now, linked, present, outputs);
         }
     }
 

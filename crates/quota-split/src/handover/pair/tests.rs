@@ -209,6 +209,25 @@ fn who_takes_a_part_over_and_hears_no_list_counts_what_it_holds_copies_of() {
 }
 
 #[test]
+fn calls_of_a_dead_partner_count_for_a_minute_however_often_they_are_counted_anew() {
+    let mut pair = Two::with_share(3);
+    pair.request(0, 1, false);
+    pair.request(1, 2, false);
+    (pair.lives_at, pair.live) = ([vec![call(1)], vec![call(2)]], vec![call(1), call(2)]);
+
+    // Its usual audit is due a second after the death, an operator asks for another.
+    pair.pass(59_000);
+    pair.die(1);
+    pair.pass(2_000);
+    assert_eq!(pair.used(0), Some(2));
+    pair.input(0, PairInput::Audit);
+    assert_eq!(pair.used(0), Some(2));
+
+    pair.pass(58_500);
+    assert_eq!(pair.used(0), Some(1), "what nobody has taken over by then is gone");
+}
+
+#[test]
 fn calls_found_beyond_the_share_cost_a_new_round() {
     let mut pair = Two::with_share(1);
     pair.sent.clear();
