@@ -50,7 +50,7 @@ pub struct Cluster {
     linked: BTreeSet<NodeId>,
     /// The division that is led or followed, and the segments that get a share of it.
     followed: Option<(Mandate, BTreeSet<Segment>)>,
-    /// The speakers of the members that the last division was for.
+    /// Who speaks for each of its members, `None` where nobody does: whoever speaks next costs a division.
     divided_for: Vec<Option<Speaker>>,
     passive: bool,
     withdrawn: bool,

@@ -151,9 +151,13 @@ impl Cluster {
         };
         self.pair.handle_input(now, PairInput::Role(role));
         let Some((mandate, _)) = &self.followed else { return };
-        let speakers: Vec<Option<Speaker>> =
-            mandate.segments().iter().map(|it| self.speakers.get(it).copied()).collect();
-        if speakers != self.divided_for {
+        let members = mandate.segments();
+        let speakers: Vec<_> = members.iter().map(|it| self.speakers.get(it).copied()).collect();
+        let before = std::mem::replace(&mut self.divided_for, speakers.clone());
+        let known = before.len() == speakers.len();
+        let mut pairs = speakers.iter().zip(&before);
+        // Where nobody speaks nobody can promise: what was granted stays as it is meanwhile.
+        if !known || pairs.any(|(now, before)| now.is_some() && now != before) {
             // Who speaks anew knows nothing of what the other was granted last.
             self.lead_again(now);
         }

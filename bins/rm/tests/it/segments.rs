@@ -8,4 +8,5 @@ mod judge;
 mod leave;
 mod long;
 mod seeds;
+mod starts;
 mod world;

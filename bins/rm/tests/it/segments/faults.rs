@@ -91,7 +91,7 @@ pub(super) fn strike(world: &mut World) -> Ms {
         for at in dead {
             world.start(at);
         }
-        tell_topology(world);
+        world.topology();
         return 0;
     }
     let at = world.dice.pick(&working);
@@ -145,7 +145,7 @@ pub(super) fn strike(world: &mut World) -> Ms {
         Fault::DiskHangs => world.nodes[at].disk_hangs = true,
         Fault::DiskIsFree => all.iter().for_each(|at| world.release_disk(*at)),
     }
-    tell_topology(world);
+    world.topology();
     0
 }
 
@@ -197,20 +197,4 @@ fn speakers(world: &World, working: &[usize]) -> Vec<usize> {
         world.nodes[*at].cluster.as_ref().is_some_and(|it| it.tenants_from(0).next().is_some())
     };
     working.iter().copied().filter(speaks).collect()
-}
-
-/// Notes new islands, and pairs whose halves are in two of them while both live.
-fn tell_topology(world: &mut World) {
-    world.topology();
-    let islands = world.islands();
-    let island = |at: usize| islands.iter().position(|island| island.contains(&at));
-    let torn = (0..world.nodes.len()).filter(|&at| {
-        let partner = world.nodes[at].partner.filter(|_| world.nodes[at].works());
-        partner.is_some_and(|it| at < it && world.nodes[it].works() && island(at) != island(it))
-    });
-    let torn = torn.count();
-    // What each half lets in the other does not know of before they are linked again.
-    world.judge.islands += u32::try_from(torn).unwrap();
-    let hangs = world.nodes.iter().any(|node| node.disk_hangs && node.partner.is_some());
-    world.judge.torn |= 0 < torn || hangs;
 }

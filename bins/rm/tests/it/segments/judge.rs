@@ -8,17 +8,17 @@ use quota_split::handover::{PairMessage, Stamp, ToMember};
 use quota_split::{CallId, Counter, Recipe};
 use rm::cluster::{Alarm, Cluster, ClusterFrame, Kept, Output, Plan, Why};
 
-use super::world::{LIMITED, Live, Ms, Node, World};
+use super::world::{Calls, LIMITED, Live, Ms, Node, World};
 
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     pub(super) fault: Option<String>,
     /// The highest limits that may still be in force somewhere.
     limits: [u32; 5],
-    /// The highest limits there ever were.
-    limits_ever: [u32; 5],
     /// How many whole limits islands may have given out since all was last well.
-    pub(super) islands: u32,
+    islands: u32,
+    /// The islands that there are.
+    parts: Vec<Vec<usize>>,
     /// Whether the halves of a pair were ever cut from each other without a fence.
     pub(super) torn: bool,
     recipes: BTreeMap<Stamp, Recipe>,
@@ -27,7 +27,6 @@ pub(super) struct Judge {
     /// Whether a node let a call in, or counted anew, in this event.
     decided: Vec<bool>,
     counted: Vec<bool>,
-    live: usize,
     /// Calls that pass every limit.
     pub(super) exempt: BTreeSet<CallId>,
     /// Frames that a node sent in the present period of five seconds.
@@ -47,8 +46,6 @@ impl Judge {
         let count = ids.len();
         Self {
             limits: limits(plan),
-            limits_ever: limits(plan),
-            islands: 1,
             kept: vec![None; count],
             used: vec![[0; 5]; count],
             decided: vec![false; count],
@@ -78,13 +75,18 @@ impl Judge {
         let new = limits(plan);
         for (index, new) in new.into_iter().enumerate() {
             self.limits[index] = self.limits[index].max(new);
-            self.limits_ever[index] = self.limits_ever[index].max(new);
         }
     }
 
-    /// Every island may give out a limit of its own, and what it has when the next is formed stays.
+    /// Every part into which an island falls may give out a limit of its own, and what it has when the
+    /// next is formed stays: `full` lets k islands carry k times the limit (§2.7, I4).
     pub(super) fn topology(&mut self, islands: &[Vec<usize>]) {
-        self.islands += u32::try_from(islands.len().saturating_sub(1)).unwrap();
+        let touches = |a: &[usize], b: &[usize]| a.iter().any(|node| b.contains(node));
+        let parts = |old: &Vec<usize>| islands.iter().filter(|new| touches(old, new)).count();
+        let torn: usize = self.parts.iter().map(|old| parts(old).saturating_sub(1)).sum();
+        let begun = islands.iter().filter(|new| !self.parts.iter().any(|old| touches(old, new)));
+        self.islands += u32::try_from(torn + begun.count()).unwrap();
+        self.parts = islands.to_vec();
     }
 
     pub(super) fn written(&mut self, at: usize, bytes: &[u8]) {
@@ -180,15 +182,11 @@ impl Judge {
     }
 
     /// Use is never above the limit, for each island that there may be.
-    pub(super) fn watch_calls(&mut self, now: Ms, nodes: &[Node], calls: &BTreeMap<CallId, Live>) {
-        if self.live == calls.len() {
-            return;
-        }
-        self.live = calls.len();
-        let used = count(nodes, calls.values().filter(|live| !live.exempt));
+    pub(super) fn watch_calls(&mut self, now: Ms, calls: &Calls) {
+        let used = calls.counted();
         for (index, name) in LIMITED.iter().enumerate() {
             let bound = match *name {
-                "frozen" if !self.torn => self.limits_ever[index],
+                "frozen" if !self.torn => self.limits[index],
                 _ => self.limits[index] * self.islands,
             };
             if bound < used[index] {
@@ -216,6 +214,11 @@ impl Judge {
             }
             self.used[at][index] = used;
         }
+    }
+
+    /// Returns how many divisions were ever asked for.
+    pub(super) fn divisions(&self) -> usize {
+        self.recipes.len()
     }
 
     /// All is well: from now on nothing may pass the limit.
@@ -328,7 +331,7 @@ fn check_counts(
         None => true,
     };
     let segment = |live: &&Live| world.nodes[live.owner].id.segment == node.id.segment;
-    let live = count(&world.nodes, world.calls.values().filter(segment));
+    let live = world.calls.count(world.calls.iter().filter(segment));
     for (index, (_, used)) in cells.iter().enumerate() {
         if together && *used != live[index] {
             let name = LIMITED[index];
@@ -349,20 +352,6 @@ pub(super) fn cells(cluster: &Cluster) -> Option<[(u32, u32); 5]> {
         cells[index] = (calls.cap?, calls.used);
     }
     speaks.then_some(cells)
-}
-
-fn count<'a>(nodes: &[Node], calls: impl Iterator<Item = &'a Live>) -> [u32; 5] {
-    let tree = nodes[0].tree();
-    let mut counts = [0; 5];
-    for live in calls {
-        for node in tree.path(live.call.node) {
-            let name = &tree.node(node).name;
-            if let Some(index) = LIMITED.iter().position(|limited| limited == name) {
-                counts[index] += 1;
-            }
-        }
-    }
-    counts
 }
 
 fn limits(plan: &Plan) -> [u32; 5] {

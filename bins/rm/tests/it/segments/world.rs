@@ -28,7 +28,7 @@ pub(super) struct World {
     pub(super) plan: Arc<Plan>,
     pub(super) nodes: Vec<Node>,
     pub(super) cuts: BTreeSet<(usize, usize)>,
-    pub(super) calls: BTreeMap<CallId, Live>,
+    pub(super) calls: Calls,
     pub(super) arrivals: bool,
     /// Whether calls end.
     pub(super) hangs: bool,
@@ -62,6 +62,76 @@ pub(super) struct Node {
     /// The connection to the partner, by number; `None` while there is none.
     pub(super) connection: Option<u64>,
     connections: u64,
+    /// When this end hears that the last connection has ended.
+    parted_at: Ms,
+}
+
+/// The calls that live, and how many of them count at each of [`LIMITED`].
+pub(super) struct Calls {
+    live: BTreeMap<CallId, Live>,
+    counted: [u32; 5],
+    /// Where a call counts, by its profile.
+    places: BTreeMap<quota_split::NodeId, [bool; 5]>,
+}
+
+impl Calls {
+    fn new(tree: &Tree) -> Self {
+        let places = PROFILES.iter().map(|profile| {
+            let profile = tree.find(profile).unwrap();
+            let path: Vec<&str> = tree.path(profile).map(|it| &*tree.node(it).name).collect();
+            (profile, LIMITED.map(|name| path.contains(&name)))
+        });
+        Self { live: BTreeMap::new(), counted: [0; 5], places: places.collect() }
+    }
+
+    /// Returns how many calls count at each of [`LIMITED`], without those that pass every limit.
+    pub(super) fn counted(&self) -> [u32; 5] {
+        self.counted
+    }
+
+    /// Returns how many of these calls count at each of [`LIMITED`].
+    pub(super) fn count<'a>(&self, calls: impl Iterator<Item = &'a Live>) -> [u32; 5] {
+        let mut counts = [0; 5];
+        for live in calls {
+            for (count, here) in counts.iter_mut().zip(self.places[&live.call.node]) {
+                *count += u32::from(here);
+            }
+        }
+        counts
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Live> {
+        self.live.values()
+    }
+
+    fn get(&self, call: CallId) -> Option<&Live> {
+        self.live.get(&call)
+    }
+
+    fn insert(&mut self, live: Live) {
+        self.live.insert(live.call.id, live);
+        self.recount();
+    }
+
+    fn remove(&mut self, call: CallId) {
+        self.live.remove(&call);
+        self.recount();
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Live) -> bool) {
+        self.live.retain(|_, live| keep(live));
+        self.recount();
+    }
+
+    fn give(&mut self, from: usize, to: usize) {
+        for live in self.live.values_mut().filter(|live| live.owner == from) {
+            live.owner = to;
+        }
+    }
+
+    fn recount(&mut self) {
+        self.counted = self.count(self.live.values().filter(|live| !live.exempt));
+    }
 }
 
 /// A call that was let in.
@@ -99,9 +169,8 @@ impl World {
             piece_len: PIECE_LEN,
             nodes: ids.iter().map(|id| Node::new(*id, partner(id), &plan)).collect(),
             judge: Judge::new(&plan, ids),
-            plan,
             cuts: BTreeSet::new(),
-            calls: BTreeMap::new(),
+            calls: Calls::new(plan.division.tree()),
             arrivals: true,
             hangs: true,
             events: BTreeMap::new(),
@@ -109,6 +178,7 @@ impl World {
             fifo: BTreeMap::new(),
             lost: BTreeMap::new(),
             calls_made: 0,
+            plan,
         };
         for node in 0..ids.len() {
             let at = world.dice.range(0, 400);
@@ -151,7 +221,7 @@ impl World {
         node.paused_at = None;
         node.asked.clear();
         let young = self.now.saturating_sub(50);
-        self.calls.retain(|_, live| live.owner != at || live.since <= young);
+        self.calls.retain(|live| live.owner != at || live.since <= young);
         self.disconnect(at, 1, 50);
         self.judge.crashed(at);
         self.fence(at);
@@ -219,14 +289,22 @@ impl World {
             let event = entry.remove();
             self.now = at;
             self.happen(event);
-            self.judge.watch_calls(self.now, &self.nodes, &self.calls);
+            self.judge.watch_calls(self.now, &self.calls);
         }
         self.now = until;
     }
 
-    /// Tells the judge who can reach whom.
+    /// Tells the judge who can reach whom, and of pairs whose halves live apart, each of which may go on
+    /// with the share of both.
     pub(super) fn topology(&mut self) {
         let islands = self.islands();
+        let island = |at: usize| islands.iter().position(|island| island.contains(&at));
+        self.judge.torn |= (0..self.nodes.len()).any(|at| {
+            let node = &self.nodes[at];
+            let apart =
+                |partner: usize| self.nodes[partner].works() && island(at) != island(partner);
+            node.cluster.is_some() && node.paused_at.is_none() && node.partner.is_some_and(apart)
+        });
         self.judge.topology(&islands);
     }
 
@@ -263,7 +341,7 @@ impl World {
                 return self.take_slots(*node, *victim, *life, *told);
             }
             Event::Hang { .. } if !self.hangs => return self.post(self.now + 1_000, event),
-            Event::Hang { call } => match self.calls.get(call) {
+            Event::Hang { call } => match self.calls.get(*call) {
                 // Nobody hears of its end before its slot is taken.
                 Some(live) if self.nodes[live.owner].cluster.is_none() => {
                     return self.post(self.now + 500, event);
@@ -313,7 +391,7 @@ impl World {
                 Input::Persisted(serial)
             }
             Event::Hang { call } => {
-                self.calls.remove(&call);
+                self.calls.remove(call);
                 Input::Release(call)
             }
             Event::Plan { plan, .. } => {
@@ -410,7 +488,7 @@ impl World {
             partner if self.nodes[victim].cluster.is_none() => {
                 let dead = partner.filter(|it| self.nodes[*it].cluster.is_none());
                 let lost = |owner: usize| owner == victim || Some(owner) == dead;
-                self.calls.retain(|_, live| !lost(live.owner));
+                self.calls.retain(|live| !lost(live.owner));
             }
             Some(_) | None => {}
         }
@@ -420,16 +498,14 @@ impl World {
         let gone = self.nodes[victim].cluster.is_none() || self.nodes[victim].paused_at.is_some();
         if !self.nodes[at].works() {
             if self.nodes[victim].cluster.is_none() {
-                self.calls.retain(|_, live| live.owner != victim);
+                self.calls.retain(|live| live.owner != victim);
             }
             return;
         }
         if self.nodes[victim].life == life && !gone {
             return;
         }
-        for live in self.calls.values_mut().filter(|live| live.owner == victim) {
-            live.owner = at;
-        }
+        self.calls.give(victim, at);
         if told && gone && self.nodes[victim].life == life {
             self.feed(at, Input::Fenced);
         }
@@ -454,7 +530,7 @@ impl World {
                     };
                     if verdict.is_ok() {
                         let live = Live { call, owner: at, exempt, since: self.now };
-                        self.calls.insert(call.id, live);
+                        self.calls.insert(live);
                     }
                 }
                 Output::NeedLive { copied } => {
@@ -465,7 +541,7 @@ impl World {
                     }
                     let partner = self.nodes[at].partner.filter(|_| copied);
                     let here = |live: &&Live| live.owner == at || Some(live.owner) == partner;
-                    let live = self.calls.values().filter(here).map(|live| live.call).collect();
+                    let live = self.calls.iter().filter(here).map(|live| live.call).collect();
                     self.feed_silently(at, Input::Live(live));
                 }
                 Output::Passive(_)
@@ -502,7 +578,8 @@ impl World {
 
     fn write(&mut self, at: usize, life: u64, serial: u64, bytes: Vec<u8>) {
         if self.nodes[at].disk_hangs {
-            return self.nodes[at].hung.push((serial, bytes));
+            self.nodes[at].hung.push((serial, bytes));
+            return self.topology();
         }
         // One write after the other.
         let due = (self.now + self.dice.range(1, 15)).max(self.nodes[at].written_at);
@@ -547,13 +624,14 @@ impl World {
         }
     }
 
-    /// A network that loses one heartbeat after the other is cut, which is a fault of its own.
+    /// A network that loses one heartbeat after the other is cut, as far as a node can tell: a link is up
+    /// while something was heard within three periods (§2.1), and I2 holds where nothing was cut.
     fn may_lose(&mut self, at: usize, to: usize, frame: &ClusterFrame) -> bool {
         if !matches!(frame, ClusterFrame::Election(election::Frame::Heartbeat(_))) {
             return true;
         }
         let last = self.lost.get(&(at, to)).copied();
-        let may = last.is_none_or(|last| last + 5_000 < self.now);
+        let may = last.is_none_or(|last| last + 2_000 < self.now);
         if may {
             self.lost.insert((at, to), self.now);
         }
@@ -566,6 +644,7 @@ impl World {
         for end in [at, partner] {
             if self.nodes[end].connection.take().is_some() {
                 let (after, life) = (self.dice.range(low, high), self.nodes[end].life);
+                self.nodes[end].parted_at = self.now + after;
                 self.post(self.now + after, Event::Link { node: end, life, up: false });
             }
         }
@@ -573,7 +652,6 @@ impl World {
 
     fn relink_soon(&mut self, at: usize, low: Ms, high: Ms) {
         if self.nodes[at].partner.is_some() {
-            // Later than any end of a connection before is heard.
             let after = 3_000 + self.dice.range(low, high);
             self.post(self.now + after, Event::Relink { node: at });
         }
@@ -585,6 +663,11 @@ impl World {
         let works = self.nodes[at].works() && self.nodes[partner].works();
         if cut || !works || self.nodes[at].connection.is_some() {
             return;
+        }
+        // No connection is heard of before the end of the last one.
+        let parted_at = self.nodes[at].parted_at.max(self.nodes[partner].parted_at);
+        if self.now <= parted_at {
+            return self.post(parted_at + 1, Event::Relink { node: at });
         }
         let number = self.nodes[at].connections.max(self.nodes[partner].connections) + 1;
         for end in [at, partner] {
@@ -624,6 +707,7 @@ impl Node {
             idle_until: 0,
             connection: None,
             connections: 0,
+            parted_at: 0,
         }
     }
 
