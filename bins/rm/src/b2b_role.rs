@@ -1,7 +1,7 @@
 //! The b2b role: the call machine, the mediagates it uses and what it believes about them.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use b2bua::admission::Ask;
 use b2bua::frame::{SipIn, SipOut};
@@ -52,6 +52,8 @@ pub(crate) struct B2bRole {
     introduced: Vec<Introduce>,
     pub(crate) replicator: Replicator<Exit>,
     pub(crate) replica: Replica,
+    /// Which other gate last handed on something of a gate, and when.
+    ways: BTreeMap<NodeId, (NodeId, Instant)>,
     /// Slots given away and not taken yet.
     yielded: SlotSet,
     /// The local store, where there is one.
@@ -94,6 +96,7 @@ impl B2bRole {
             introduced: Vec::new(),
             replicator: Replicator::new(boot),
             replica: Replica::new(frames::VALUE_KINDS, frames::is_readable),
+            ways: BTreeMap::new(),
             yielded: SlotSet::EMPTY,
             kept: None,
             held: VecDeque::new(),
@@ -103,6 +106,20 @@ impl B2bRole {
             muted: 0,
             wishes: VecDeque::new(),
         }
+    }
+
+    /// A message of a gate came from that gate itself or through another node.
+    pub(crate) fn came_by(&mut self, now: Instant, gate: NodeId, peer: NodeId) {
+        if gate == peer {
+            self.ways.remove(&gate);
+        } else {
+            self.ways.insert(gate, (peer, now));
+        }
+    }
+
+    /// Returns the node through which something of a gate just came.
+    pub(crate) fn way_to(&self, now: Instant, gate: NodeId) -> Option<NodeId> {
+        self.ways.get(&gate).filter(|(_, at)| now < *at + WAY).map(|(way, _)| *way)
     }
 
     pub(crate) fn controller_up(&mut self, now: Instant, id: NodeId, out: &mut VecDeque<Output>) {
@@ -274,3 +291,6 @@ impl B2bRole {
         self.b2b.handle_input(now, answer);
     }
 }
+
+/// How long the way by which something of a gate came is taken back to it.
+const WAY: Duration = Duration::from_secs(1);

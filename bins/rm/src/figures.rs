@@ -33,6 +33,9 @@ pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
     out.counter("rm_gate_bans_total", "Sources that were banned.", &[], counters.bans);
     let help = "Messages handed on for another gate, or to another for a b2b.";
     out.counter("rm_gate_relayed_total", help, &[], counters.relayed);
+    let help =
+        "Messages given back to another gate, as the owner cannot be reached from here either.";
+    out.counter("rm_gate_returned_total", help, &[], counters.returned);
     let (name, help) = ("rm_gate_frames_total", "Messages of b2bs, by what became of them.");
     for (fate, value) in [
         ("sent", counters.sent),

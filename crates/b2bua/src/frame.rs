@@ -11,7 +11,8 @@ use failover::{Boot, Epoch, Flow, NodeId, Slot, Transport};
 pub struct SipIn {
     /// The slot the gate found for it.
     pub slot: Slot,
-    /// How many nodes passed it on before; a message is passed on once.
+    /// How many nodes passed it on before; a message is passed on once. One that a gate gave back was
+    /// passed on twice for each way tried: see [`is_returned`](Self::is_returned).
     pub hops: u8,
     /// Where it came from.
     pub flow: Flow,
@@ -40,6 +41,11 @@ pub struct FrameError;
 impl SipIn {
     /// Frame kind of the fixed layout below.
     pub const KIND: u16 = 0x0101;
+
+    /// Whether another gate gave it back to its own, since it does not reach the owner either.
+    pub fn is_returned(&self) -> bool {
+        0 < self.hops && self.hops.is_multiple_of(2)
+    }
 
     /// Writes the frame's payload; the message is copied once.
     pub fn encode(&self) -> Bytes {

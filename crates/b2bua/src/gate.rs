@@ -4,7 +4,8 @@
 //! their slot; it sends what b2bs hand to it, while they own the slot. It keeps no dialog, resends
 //! nothing and has no deadlines. An owner that it cannot reach, whose pulses no longer come or say that
 //! nothing of the gate comes there, it reaches through another node, and it does the same for other
-//! gates and b2bs, once per message. What it refuses, it answers statelessly, with a tag that starts
+//! gates and b2bs, once per message; what it cannot hand on to the owner it gives back to that gate,
+//! which then takes another way. What it refuses, it answers statelessly, with a tag that starts
 //! with `-`: the ACK to such an answer ends here.
 
 mod answer;
@@ -12,13 +13,13 @@ mod passed;
 mod request;
 mod sources;
 mod stream;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use failover::slots::Reign;
 use failover::voter::Voter;
 use failover::{Boot, NodeId, Slot, SlotMap};
 use sip_core::{Message, Method, Verdict};
@@ -31,6 +32,7 @@ use passed::Passed;
 use request::{Arrival, Request};
 use sources::{Admission, Sources};
 pub use sources::{Limits, Network, NetworkError};
+use ways::{Hop, Ways};
 
 /// What an operator decides about a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,8 +91,13 @@ pub enum Input {
         /// The frame.
         frame: SipOut,
     },
-    /// Another gate cannot reach the owner of a message.
-    Relay(SipIn),
+    /// Another gate cannot reach the owner of a message, or gives one of this gate back.
+    Relay {
+        /// Which gate.
+        from: NodeId,
+        /// The frame.
+        frame: SipIn,
+    },
     /// A b2b, or another gate, names the owners and epochs it knows.
     Slots {
         /// Who does.
@@ -133,7 +140,7 @@ pub enum Output {
         /// The message.
         bytes: Bytes,
     },
-    /// Hand the message to the b2b, or to a gate that hands it to one.
+    /// Hand the message to the b2b, or to a gate that hands it to one, or back to its gate.
     Sip {
         /// Who gets it.
         to: NodeId,
@@ -185,6 +192,8 @@ pub struct Counters {
     pub detoured: u64,
     /// Handed on for another gate, or to another for a b2b.
     pub relayed: u64,
+    /// Given back to another gate: the owner cannot be reached from here either.
+    pub returned: u64,
     /// Sent for a b2b.
     pub sent: u64,
     /// Messages for b2bs, and answers of the gate itself, that no connection took. Requests of b2bs were
@@ -206,8 +215,7 @@ pub struct Gate {
     b2bs: BTreeMap<NodeId, B2b>,
     /// Other gates that can be reached.
     gates: BTreeSet<NodeId>,
-    /// Which of them last carried something of a b2b to this one, and when.
-    ways: BTreeMap<NodeId, (NodeId, Instant)>,
+    ways: Ways,
     sources: Sources,
     passed: Passed,
     answers: Answers,
@@ -221,16 +229,6 @@ struct B2b {
     is_congested: bool,
 }
 
-/// Who gets a message next.
-#[derive(Clone, Copy, Debug)]
-struct Hop {
-    to: NodeId,
-    /// How often it was handed on then.
-    hops: u8,
-    is_owner: bool,
-    is_congested: bool,
-}
-
 impl Gate {
     /// Returns a gate that starts at `now` and knows no b2b. `seed` must be random and differ per
     /// start.
@@ -239,7 +237,7 @@ impl Gate {
             voter: Voter::new(now, config.id, config.boot),
             b2bs: BTreeMap::new(),
             gates: BTreeSet::new(),
-            ways: BTreeMap::new(),
+            ways: Ways::default(),
             sources: Sources::new(config.limits, seed),
             passed: Passed::new(now, seed),
             answers: Answers::new(seed),
@@ -260,7 +258,7 @@ impl Gate {
             }
             Input::Unsent { listener, to, bytes } => self.unsent(now, listener, to, bytes),
             Input::Sip { from, frame } => self.send(now, from, frame),
-            Input::Relay(frame) => self.relay(frame),
+            Input::Relay { from, frame } => self.relay(now, from, frame),
             Input::GateUp(gate) => {
                 self.gates.insert(gate);
             }
@@ -324,20 +322,9 @@ impl Gate {
             self.counters.stale_flows += 1;
         } else {
             if let Some(b2b) = self.owner(slot).filter(|_| self.is_way(from)) {
-                self.ways.insert(b2b, (from, now));
+                self.ways.open(now, from, b2b);
             }
             self.say(&flow, frame.bytes);
-        }
-    }
-
-    /// Hands a message of another gate to its owner.
-    fn relay(&mut self, frame: SipIn) {
-        match self.owner(frame.slot).filter(|owner| self.up(*owner).is_some()) {
-            Some(to) => {
-                self.counters.relayed += 1;
-                self.outputs.push_back(Output::Sip { to, frame });
-            }
-            None => self.counters.unowned += 1,
         }
     }
 
@@ -487,46 +474,8 @@ impl Gate {
         }
     }
 
-    /// Returns who takes messages of `slot`: the owner; else a gate that may reach it; else any b2b,
-    /// which hands them on once. Of b2bs that can all not be heard, it takes one whose link is up.
-    fn next_hop(&self, now: Instant, slot: Slot) -> Option<Hop> {
-        let Reign { owner, standby, .. } = self.voter.map().get(slot)?;
-        let hop = |to: NodeId, hops| {
-            let is_congested = self.up(to).is_some_and(|b2b| b2b.is_congested);
-            Hop { to, hops, is_owner: to == owner, is_congested }
-        };
-        let up = |id: &NodeId| self.up(*id).is_some();
-        // A link ends only after seconds of silence.
-        let heard = |id: &NodeId| up(id) && self.voter.reaches(now, *id);
-        let mut b2bs = [owner].into_iter().chain(standby).chain(self.b2bs.keys().copied());
-        Some(owner)
-            .filter(heard)
-            .map(|to| hop(to, 0))
-            .or_else(|| self.way(now, owner).map(|to| hop(to, 1)))
-            .or_else(|| b2bs.clone().find(heard).or_else(|| b2bs.find(up)).map(|to| hop(to, 0)))
-    }
-
-    /// Returns the gate to reach a b2b through: one that just carried something of it. Which of the
-    /// others does is not known here: they take turns, and phones repeat what they said in datagrams.
-    fn way(&self, now: Instant, b2b: NodeId) -> Option<NodeId> {
-        let known = self.ways.get(&b2b).filter(|(way, at)| self.is_way(*way) && now < *at + WAY);
-        let ways: Vec<NodeId> =
-            self.gates.iter().copied().filter(|way| self.is_way(*way)).collect();
-        let turn = usize::try_from(self.counters.detoured).unwrap_or_default();
-        known.map(|(way, _)| *way).or_else(|| ways.get(turn.checked_rem(ways.len())?).copied())
-    }
-
-    /// Whether a node is another gate and no b2b, which passes on what is not its own.
-    fn is_way(&self, node: NodeId) -> bool {
-        self.gates.contains(&node) && !self.b2bs.contains_key(&node)
-    }
-
     fn owner(&self, slot: Slot) -> Option<NodeId> {
         self.voter.map().get(slot).map(|reign| reign.owner)
-    }
-
-    fn up(&self, b2b: NodeId) -> Option<&B2b> {
-        self.b2bs.get(&b2b).filter(|b2b| b2b.is_up)
     }
 
     fn listener(&self, id: u8) -> Option<Listener> {
@@ -538,9 +487,6 @@ impl Gate {
             || self.config.trusted.iter().any(|network| network.contains(source))
     }
 }
-
-/// How long a way that led to a b2b is taken again.
-const WAY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -93,7 +93,7 @@ impl Rm {
                 let membership = self.membership.as_mut();
                 membership.and_then(|membership| membership.frame(now, peer, kind, &payload))
             }
-            SipIn::KIND if roles.gate || roles.b2b => self.sip_in(now, payload),
+            SipIn::KIND if roles.gate || roles.b2b => self.sip_in(now, peer, payload),
             GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
             SipOut::KIND if roles.b2b || roles.gate => self.sip_out(now, peer, payload),
             SlotMap::KIND if roles.b2b || votes => self.map_frame(now, peer, &payload),
@@ -114,12 +114,16 @@ impl Rm {
         }
     }
 
-    fn sip_in(&mut self, now: Instant, payload: Bytes) -> Option<()> {
+    fn sip_in(&mut self, now: Instant, peer: NodeId, payload: Bytes) -> Option<()> {
         let frame = SipIn::decode(payload).ok()?;
-        if let Some(role) = &mut self.b2b {
-            role.sip(now, frame);
-        } else {
-            self.gate.as_mut()?.handle_input(now, gate::Input::Relay(frame));
+        match &mut self.b2b {
+            Some(role) if !frame.is_returned() => {
+                role.came_by(now, frame.flow.gate, peer);
+                role.sip(now, frame);
+            }
+            Some(_) | None => {
+                self.gate.as_mut()?.handle_input(now, gate::Input::Relay { from: peer, frame });
+            }
         }
         Some(())
     }

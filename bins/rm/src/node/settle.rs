@@ -94,8 +94,10 @@ impl Rm {
         let ownership = self.b2b.as_ref().map(|role| &role.ownership);
         let answers = |id: &NodeId| ownership.is_some_and(|ownership| ownership.hears_us(now, *id));
         let direct = self.gates_up.get(&gate);
+        let way = self.b2b.as_ref().and_then(|role| role.way_to(now, gate));
         direct
             .filter(|id| answers(id))
+            .or_else(|| self.gates_up.get(&way?).filter(|id| answers(id)))
             .or_else(|| self.gates_up.iter().find(|id| answers(id)))
             .or(direct)
             .or_else(|| self.gates_up.first())

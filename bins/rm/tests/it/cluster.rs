@@ -2,6 +2,7 @@
 
 mod deaths;
 pub(crate) mod details;
+mod gates;
 mod next;
 mod pair;
 mod plan;

@@ -267,10 +267,13 @@ fn two_gates_help_each_other_once_to_the_owner_and_back() {
     // Rather than to a b2b that hands it on: that one may have lost the owner, too.
     let Some(Output::Sip { to, frame }) = run.invite(1) else { panic!() };
     assert_eq!((to, frame.hops, frame.flow.gate), (GATE, 1, NodeId(1)));
-    assert_eq!(run.input(Input::Relay(frame.clone())), None);
+    let relayed = SipIn { flow: Flow { gate: GATE, ..frame.flow }, ..frame.clone() };
+    let returned = SipIn { hops: 2, ..relayed.clone() };
+    assert_eq!(run.relay(relayed.clone()), Some(Output::Sip { to: GATE, frame: returned }));
+    assert_eq!(run.input(Input::Relay { from: NodeId(9), frame: relayed }), None, "whose is it?");
     run.input(Input::B2bUp(B2B));
     let relayed = Output::Sip { to: B2B, frame: frame.clone() };
-    assert_eq!(run.input(Input::Relay(frame)), Some(relayed));
+    assert_eq!(run.relay(frame), Some(relayed));
 
     let flow = Flow { gate: GATE, ..flow(PHONE) };
     let frame = SipOut { slot: Slot(7), epoch: Epoch(1), flow, bytes: Bytes::new() };
@@ -279,7 +282,59 @@ fn two_gates_help_each_other_once_to_the_owner_and_back() {
     run.input(Input::GateUp(NodeId(9)));
     assert_eq!(run.input(Input::Sip { from: NodeId(9), frame: frame.clone() }), None);
     assert_eq!(run.frame(SipOut { epoch: Epoch(2), ..frame }), None);
-    assert_eq!((run.gate.counters().relayed, run.gate.counters().stale_flows), (2, 1));
+    let counters = run.gate.counters();
+    assert_eq!((counters.relayed, counters.returned, counters.stale_flows), (2, 1, 1));
+}
+
+#[test]
+fn a_gate_gives_back_what_it_cannot_hand_on_though_its_link_to_the_owner_is_up() {
+    let mut run = Run::started();
+    run.input(Input::GateUp(GATE));
+    let Some(Output::Sip { frame, .. }) = run.invite(1) else { panic!() };
+    let frame = SipIn { hops: 1, flow: Flow { gate: GATE, ..frame.flow }, ..frame };
+    let relayed = Some(Output::Sip { to: B2B, frame: frame.clone() });
+    let returned = Some(Output::Sip { to: GATE, frame: SipIn { hops: 2, ..frame.clone() } });
+    assert_eq!(run.relay(frame.clone()), relayed);
+
+    run.pulse(B2B);
+    run.advance(150);
+    assert_eq!(run.relay(frame.clone()), returned, "its pulses come no more");
+    run.pulse_of(B2B, true);
+    assert_eq!(run.relay(frame.clone()), returned, "it hears nothing of this gate");
+    run.pulse(B2B);
+    assert_eq!(run.relay(frame), relayed);
+}
+
+#[test]
+fn a_message_that_a_gate_gives_back_takes_the_next_way_and_that_gate_is_not_asked_for_a_second() {
+    let mut run = Run::started();
+    run.input(Input::B2bDown(B2B));
+    let gates = [3, 4].map(NodeId);
+    gates.into_iter().for_each(|gate| drop(run.input(Input::GateUp(gate))));
+    let Some(Output::Sip { to, frame }) = run.invite(1) else { panic!() };
+    assert_eq!((to, frame.hops), (gates[0], 1));
+
+    let returned =
+        |from, hops, frame: &SipIn| Input::Relay { from, frame: SipIn { hops, ..frame.clone() } };
+    let again = run.input(returned(gates[0], 2, &frame));
+    let expected = SipIn { hops: 3, ..frame.clone() };
+    assert_eq!(again, Some(Output::Sip { to: gates[1], frame: expected }));
+    for _ in 0..4 {
+        let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+        assert_eq!(to, gates[1]);
+    }
+    assert_eq!(run.input(returned(gates[1], 4, &frame)), None, "nobody is left");
+    run.input(Input::B2bUp(NodeId(8)));
+    let again = run.input(returned(gates[1], 4, &frame));
+    let expected = SipIn { hops: 0, ..frame.clone() };
+    assert_eq!(again, Some(Output::Sip { to: NodeId(8), frame: expected }), "it passes it on");
+
+    run.advance(1000);
+    let Some(Output::Sip { to, .. }) = run.invite(1) else { panic!() };
+    assert!(gates.contains(&to), "{to}");
+    assert_eq!(run.input(returned(gates[1], 16, &frame)), None, "it does not go round for ever");
+    let foreign = SipIn { flow: Flow { boot: Boot(4), ..frame.flow }, ..frame };
+    assert_eq!(run.input(returned(gates[1], 2, &foreign)), None, "of an earlier life");
 }
 
 /// Seed 4704: a link ends only after five silent seconds.
@@ -601,6 +656,10 @@ impl Run {
         let pulse = Pulse { node, boot, stamp: 0, holds: true, draining: false, deaf, claims };
         let now = self.now();
         self.gate.voter().pulse(now, &pulse);
+    }
+
+    fn relay(&mut self, frame: SipIn) -> Option<Output> {
+        self.input(Input::Relay { from: GATE, frame })
     }
 
     fn frame(&mut self, frame: SipOut) -> Option<Output> {

@@ -298,6 +298,6 @@ pub(super) fn sip_seen(world: &World) -> u64 {
     world.scenario.fleet().journal().messages_count().1
 }
 
-fn takeovers(world: &World) -> u64 {
+pub(super) fn takeovers(world: &World) -> u64 {
     [B2B, OTHER_B2B].map(|b2b| world.figure(b2b, "rm_takeovers_total")).iter().sum()
 }

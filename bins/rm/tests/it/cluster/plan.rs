@@ -298,9 +298,11 @@ impl Dice {
         let gateway =
             self.pick(&[FIRST_MEDIAGATE, FIRST_MEDIAGATE, FIRST_MEDIAGATE, OTHER_MEDIAGATE]);
         let node = match layout {
-            Layout::Pair if !self.one_in(4) => self.pick(&[B2B, OTHER_B2B]),
-            Layout::Three | Layout::Pair | Layout::Two if self.one_in(4) => CONTROLLER,
-            Layout::One | Layout::Three | Layout::Pair | Layout::Two => gateway,
+            Layout::Pair | Layout::Gates if !self.one_in(4) => self.pick(&[B2B, OTHER_B2B]),
+            Layout::Three | Layout::Pair | Layout::Gates | Layout::Two if self.one_in(4) => {
+                CONTROLLER
+            }
+            Layout::One | Layout::Three | Layout::Pair | Layout::Gates | Layout::Two => gateway,
         };
         match self.below(12) {
             0..=3 => Harm::Crash(node),

@@ -25,6 +25,8 @@ pub(crate) const OTHER_GATE: NodeId = NodeId(14);
 pub(crate) const OTHER_B2B: NodeId = NodeId(15);
 /// The controller, and the witness where there is one.
 pub(crate) const CONTROLLER: NodeId = NodeId(13);
+/// The third gate, with [`Layout::Gates`].
+pub(crate) const THIRD_GATE: NodeId = NodeId(16);
 /// The mediagate that gets the calls.
 pub(crate) const FIRST_MEDIAGATE: NodeId = NodeId(31);
 /// The mediagate that stands by.
@@ -39,6 +41,8 @@ pub(crate) enum Layout {
     Three,
     /// Two gates and two b2bs, each in its own; the controller is the witness.
     Pair,
+    /// The same with a third gate.
+    Gates,
     /// Two servers with every role, [`B2B`] and [`OTHER_B2B`]; the controller is the witness.
     Two,
 }
@@ -228,6 +232,7 @@ pub(crate) fn nodes(layout: Layout) -> Vec<NodeId> {
         Layout::Pair => {
             vec![GATE, OTHER_GATE, B2B, OTHER_B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE]
         }
+        Layout::Gates => [nodes(Layout::Pair), vec![THIRD_GATE]].concat(),
         Layout::Two => vec![B2B, OTHER_B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE],
     }
 }
@@ -291,19 +296,21 @@ fn signalling(layout: Layout) -> Vec<rm::Config> {
     let b2b = Roles { b2b: true, ..Roles::default() };
     let controller = Roles { controller: true, ..Roles::default() };
     let all = Roles { gate: true, b2b: true, controller: true };
+    let pair = [
+        (GATE, 1, gate),
+        (B2B, 2, b2b),
+        (CONTROLLER, 4, controller),
+        (OTHER_B2B, 6, b2b),
+        (OTHER_GATE, 7, gate),
+    ];
     let parts = match layout {
         Layout::One => vec![(B2B, 1, all)],
         Layout::Three => vec![(GATE, 1, gate), (B2B, 2, b2b), (CONTROLLER, 4, controller)],
-        Layout::Pair => vec![
-            (GATE, 1, gate),
-            (B2B, 2, b2b),
-            (CONTROLLER, 4, controller),
-            (OTHER_B2B, 6, b2b),
-            (OTHER_GATE, 7, gate),
-        ],
+        Layout::Pair => pair.to_vec(),
+        Layout::Gates => pair.into_iter().chain([(THIRD_GATE, 8, gate)]).collect(),
         Layout::Two => vec![(B2B, 1, all), (OTHER_B2B, 6, all), (CONTROLLER, 4, controller)],
     };
-    let has_witness = matches!(layout, Layout::Pair | Layout::Two);
+    let has_witness = matches!(layout, Layout::Pair | Layout::Gates | Layout::Two);
     let peers: Vec<(NodeId, u8, PeerRoles)> =
         parts
             .iter()
