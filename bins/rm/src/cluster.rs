@@ -319,6 +319,9 @@ impl Cluster {
 
     /// Does whatever is due at `now`; does nothing when nothing is due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if self.due_at.is_none_or(|due_at| now < due_at) {
+            return;
+        }
         self.elector.handle_timeout(now);
         self.coordinator.handle_timeout(now);
         self.pair.handle_timeout(now);

@@ -32,7 +32,8 @@ pub(super) struct World {
     pub(super) arrivals: bool,
     /// Whether calls end.
     pub(super) hangs: bool,
-    events: BTreeMap<(Ms, u64), Event>,
+    /// Boxed: the map moves what it holds.
+    events: BTreeMap<(Ms, u64), Box<Event>>,
     made: u64,
     fifo: BTreeMap<(usize, usize), Ms>,
     /// When a heartbeat was last lost on its way.
@@ -288,7 +289,7 @@ impl World {
             }
             let event = entry.remove();
             self.now = at;
-            self.happen(event);
+            self.happen(*event);
             self.judge.watch_calls(self.now, &self.calls);
         }
         self.now = until;
@@ -683,7 +684,7 @@ impl World {
 
     fn post(&mut self, at: Ms, event: Event) {
         self.made += 1;
-        self.events.insert((at, self.made), event);
+        self.events.insert((at, self.made), Box::new(event));
     }
 }
 
