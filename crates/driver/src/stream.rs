@@ -350,6 +350,7 @@ impl Streams {
                     self.counters.messages_in += 1;
                     self.budget.messages = self.budget.messages.saturating_sub(1);
                     connection.first_until = None;
+                    connection.answers_only = false;
                     self.events.push_back(Input::Message {
                         socket: connection.listener,
                         connection: ConnectionId(id),

@@ -31,6 +31,8 @@ pub(super) struct Connection {
     pub(super) moved_at: Instant,
     /// A peer that made it must have said a message until then.
     pub(super) first_until: Option<Instant>,
+    /// We made it and have nothing to say over it but answers.
+    pub(super) answers_only: bool,
     /// It has something to read, and its turn comes.
     pub(super) is_unread: bool,
     /// When the connection will be looked after.
@@ -104,6 +106,7 @@ impl Connection {
             begun: 0,
             moved_at: now,
             first_until: (!is_made).then_some(now + limits.message_time_max.max(FIRST_MAX)),
+            answers_only: is_made,
             is_unread: false,
             armed: now,
             blocked: is_made,
@@ -131,7 +134,8 @@ impl Connection {
 
     /// When it has carried nothing for too long.
     pub(super) fn idle_at(&self) -> Instant {
-        self.moved_at + self.limits.idle_max
+        let idle_max = self.limits.idle_max;
+        self.moved_at + if self.answers_only { idle_max.min(ANSWERED_MAX) } else { idle_max }
     }
 
     /// When it must be looked after.
@@ -167,6 +171,7 @@ impl Connection {
             return false;
         }
         self.queue_len = len;
+        self.answers_only &= bytes.starts_with(b"SIP/2.0 ");
         self.queue.push_back(Unsent { to: Some(to), bytes });
         true
     }
@@ -230,5 +235,7 @@ fn cost(bytes: &Bytes) -> usize {
 const SLICES_MAX: usize = 64;
 /// How long a peer may take to its first message, whatever else it says; not less than for any message.
 const FIRST_MAX: Duration = Duration::from_secs(32);
+/// 64*T1: for so long there may be more to say of a request that came over another connection.
+const ANSWERED_MAX: Duration = Duration::from_secs(32);
 /// RFC 5626 §4.4.1.
 const PONG: &[u8] = b"\r\n";

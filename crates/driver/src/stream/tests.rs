@@ -1,6 +1,6 @@
 //! What no node sees of streams.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
 use super::*;
@@ -19,9 +19,13 @@ struct Site {
 
 impl Site {
     fn new(limits: StreamLimits) -> Self {
+        Self::at(LOCAL, limits)
+    }
+
+    fn at(local: SocketAddr, limits: StreamLimits) -> Self {
         let poller = Rc::new(Poller::new().unwrap());
         let mut streams = Streams::new(poller, Tokens { listeners: 1 << 62, connections: 1 << 61 });
-        let local = streams.listen(ID, LOCAL, limits).unwrap();
+        let local = streams.listen(ID, local, limits).unwrap();
         Self { streams, local, peers: Vec::new() }
     }
 
@@ -221,4 +225,83 @@ fn a_turn_reads_so_much_and_the_next_one_begins_with_who_waits_longest() {
         assert!((1..=1000).contains(&messages), "{messages} messages in turn {turn}");
     }
     assert_eq!(heard.len(), ids.len(), "every connection had its turn");
+}
+
+#[test]
+fn a_connection_that_was_made_for_answers_ends_soon_unless_it_carries_anything_else() {
+    let mut site = Site::new(StreamLimits::default());
+    let now = clock();
+    let peers: Vec<_> = (0..3).map(|_| TcpListener::bind(LOCAL).unwrap()).collect();
+    let answer = Bytes::from_static(b"SIP/2.0 200 OK\r\n\r\n");
+    for (peer, also) in
+        peers.iter().zip([None, Some(&b"OPTIONS sip:a@b SIP/2.0\r\n\r\n"[..]), None])
+    {
+        let to = peer.local_addr().unwrap();
+        for bytes in [Some(answer.clone()), also.map(Bytes::from_static)].into_iter().flatten() {
+            site.streams.send(now, ID, None, to, bytes);
+        }
+    }
+    let ids: Vec<u32> = site.streams.connections.keys().copied().collect();
+    for id in &ids {
+        site.streams.ready(now, *id, EpollFlags::EPOLLOUT);
+    }
+    site.streams.flush(now);
+    let heard = site.streams.connections.get_mut(&ids[2]).unwrap();
+    heard.framer.handle_input(now, b"OPTIONS sip:a@b SIP/2.0\r\nl:0\r\n\r\n");
+    site.streams.take(now, ids[2]);
+
+    let stand = |site: &Site| ids.iter().map(|id| site.stands(*id)).collect::<Vec<_>>();
+    site.streams.handle_timeout(now + Duration::from_secs(31));
+    assert_eq!(stand(&site), [true; 3]);
+    site.streams.handle_timeout(now + Duration::from_secs(32));
+    assert_eq!(stand(&site), [false, true, true]);
+}
+
+#[test]
+fn messages_come_and_go_over_ipv6_and_all_of_one_network_share_the_places_of_a_source() {
+    let local: SocketAddr = "[::1]:0".parse().unwrap();
+    if TcpListener::bind(local).is_err() {
+        // A host without IPv6 has nothing to try this with.
+        return;
+    }
+    let limits = StreamLimits { per_source_max: 2, ..StreamLimits::default() };
+    let mut site = Site::at(local, limits);
+    let now = clock();
+    let ids = site.enter(now, 2);
+    site.peers[1].write_all(b"OPTIONS sip:a@[::1] SIP/2.0\r\nl:0\r\n\r\n").unwrap();
+    let event = loop {
+        site.streams.begin_turn();
+        site.streams.ready(now, ids[1], EpollFlags::EPOLLIN);
+        while site.streams.read_next(now) {}
+        if let Some(event) = site.streams.poll_event() {
+            break event;
+        }
+    };
+    let Input::Message { from, connection, .. } = event else { panic!("{event:?}") };
+    assert_eq!((from, connection), (site.peers[1].local_addr().unwrap(), ConnectionId(ids[1])));
+
+    // An answer goes back over it, and a request over one that is made.
+    let answer = Bytes::from_static(b"SIP/2.0 200 OK\r\n\r\n");
+    site.streams.send(now, ID, Some(connection), from, answer.clone());
+    let peer = TcpListener::bind(local).unwrap();
+    let to = peer.local_addr().unwrap();
+    site.streams.send(now, ID, None, to, Bytes::from_static(b"INVITE"));
+    let made = *site.streams.by_remote.get(&(ID, to)).unwrap();
+    let mut accepted = peer.accept().unwrap().0;
+    site.streams.ready(now, made, EpollFlags::EPOLLOUT);
+    site.streams.flush(now);
+    let mut heard = [0; 20];
+    site.peers[1].read_exact(&mut heard[..answer.len()]).unwrap();
+    assert_eq!(heard[..answer.len()], answer);
+    let mut heard = [0; 6];
+    accepted.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"INVITE");
+
+    // The third one of the source takes the place of the silent one.
+    let third = site.enter(now, 1)[0];
+    assert_eq!([ids[0], ids[1], third].map(|id| site.stands(id)), [false, true, true]);
+    let other_family = "127.0.0.1:9".parse().unwrap();
+    site.streams.send(now, ID, None, other_family, answer.clone());
+    let unsent = Input::Unsent { socket: ID, to: other_family, bytes: answer };
+    assert_eq!(site.streams.poll_event(), Some(unsent));
 }
