@@ -184,7 +184,7 @@ pub struct Counters {
     /// New requests answered 503 because their b2b is congested or none is up.
     pub overloaded: u64,
     /// Messages without an owner that can be reached: dropped. The senders of datagrams repeat them; who
-    /// asked over a connection gives up after its own time.
+    /// asked over a connection is answered 503.
     pub unowned: u64,
     /// Handed to a b2b.
     pub passed: u64,
@@ -415,10 +415,16 @@ impl Gate {
             }
             self.passed.note(now, message);
         }
-        self.pass(now, slot, request.arrival, request.remote(), request.stamped());
+        let bytes = request.stamped();
+        let is_passed = self.pass(now, slot, request.arrival, request.remote(), bytes);
+        let repeats_itself = !request.arrival.listener.transport.is_reliable();
+        if !is_passed && !repeats_itself && method != Method::Ack {
+            self.answer(request, 503);
+        }
     }
 
     /// Hands the message to the owner of its slot, or to another node when the owner cannot be reached.
+    /// Returns false when there is nobody to take it.
     fn pass(
         &mut self,
         now: Instant,
@@ -426,14 +432,16 @@ impl Gate {
         arrival: Arrival,
         remote: SocketAddr,
         bytes: Bytes,
-    ) {
-        match self.hand(now, slot, arrival, remote, bytes) {
+    ) -> bool {
+        let handed = self.hand(now, slot, arrival, remote, bytes);
+        match handed {
             Some(is_owner) => {
                 self.counters.passed += 1;
                 self.counters.detoured += u64::from(!is_owner);
             }
             None => self.counters.unowned += 1,
         }
+        handed.is_some()
     }
 
     /// Hands it to a node, if there is one; returns whether that owns the slot.

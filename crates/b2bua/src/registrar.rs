@@ -271,13 +271,13 @@ fn way(core: &Core, source: Flow, contact: &[u8]) -> Flow {
     if flow.transport.is_reliable() { flow } else { source }
 }
 
-/// Returns whether what came on a flow is from the phone that has the other.
+/// Returns whether what came on a flow is from the phone that has the other: by its connection, or by the
+/// address where it can be reached. Port 0 is none: of those behind one NAT each has its connection only.
 fn is_same_peer(binding: &Flow, flow: &Flow) -> bool {
-    if binding.transport != flow.transport || !flow.transport.is_reliable() {
-        return binding.remote == flow.remote;
-    }
     let connection = |flow: &Flow| (flow.gate, flow.boot, flow.connection);
-    connection(binding) == connection(flow)
+    let is_stream = binding.transport == flow.transport && flow.transport.is_reliable();
+    (is_stream && connection(binding) == connection(flow))
+        || (binding.remote == flow.remote && flow.remote.port() != 0)
 }
 
 fn earliest(bindings: &[Binding]) -> Option<UnixMs> {

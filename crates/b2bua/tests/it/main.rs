@@ -5,6 +5,7 @@
 mod admission;
 mod calls;
 mod chaos;
+mod flows;
 mod holds;
 mod ladders;
 mod long;

@@ -325,14 +325,6 @@ impl World {
     }
 
     fn send_by(&mut self, transport: Transport, from: SocketAddr, text: &str) {
-        trace(|| format!("<-- {from}\n{text}"));
-        let sent = Text(text.to_owned());
-        self.observer.sent(&sent);
-        if sent.method() == "ACK" {
-            self.acks.insert((sent.header("Call-ID").to_owned(), sent.cseq()), sent.0);
-        }
-        let message = sip_core::Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
-        let slot = SlotHash::new(7).of_message(&message);
         let flow = Flow {
             gate: NodeId(2),
             boot: Boot(5),
@@ -341,6 +333,19 @@ impl World {
             connection: 0,
             remote: from,
         };
+        self.send_over(flow, text);
+    }
+
+    /// Lets a phone send something over this flow.
+    pub(crate) fn send_over(&mut self, flow: Flow, text: &str) {
+        trace(|| format!("<-- {}\n{text}", flow.remote));
+        let sent = Text(text.to_owned());
+        self.observer.sent(&sent);
+        if sent.method() == "ACK" {
+            self.acks.insert((sent.header("Call-ID").to_owned(), sent.cseq()), sent.0);
+        }
+        let message = sip_core::Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
+        let slot = SlotHash::new(7).of_message(&message);
         let input = Input::Sip(SipIn { slot, hops: 0, flow, bytes: message.bytes().clone() });
         self.input(input);
     }

@@ -39,6 +39,34 @@ fn a_gate_answers_by_itself_over_the_connection() {
 }
 
 #[test]
+fn who_asks_in_a_dialog_over_a_connection_is_answered_when_no_owner_can_be_reached() {
+    let tag = ";tag=2a0123456789abcdef";
+    for method in ["INVITE", "BYE", "INFO", "CANCEL", "OPTIONS", "ACK"] {
+        let mut run = Run::started();
+        run.input(Input::B2bDown(B2B));
+
+        let said = run.message(
+            &over_tcp(method)
+                .replace("<sip:bob@example.com>", &format!("<sip:bob@example.com>{tag}")),
+        );
+
+        let counters = run.gate.counters();
+        assert_eq!((counters.unowned, counters.overloaded), (1, 0), "{method}");
+        let Some(Output::Stream { connection: 7, bytes, .. }) = said else {
+            assert_eq!((said, method), (None, "ACK"));
+            continue;
+        };
+        let answer = Message::parse(bytes).unwrap();
+        assert_eq!((answer.status(), answer.to_tag()), (Some(503), Some(&tag.as_bytes()[5..])));
+        assert!(answer.retry_after().is_some(), "{method}");
+    }
+    // An answer needs none.
+    let mut run = Run::started();
+    run.input(Input::B2bDown(B2B));
+    assert_eq!(run.message(&response("z9hG4bK2a0123456789abcdef")), None);
+}
+
+#[test]
 fn a_message_that_announces_too_long_a_body_is_answered_and_a_bad_answer_is_dropped() {
     let config = sip_core::framer::Config {
         head_len_max: 1000,
