@@ -52,6 +52,27 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
+fn ipv6_may_stand_wherever_an_address_does_and_one_link_has_one_family() {
+    let text = WHOLE
+        .replace("advertise = \"203.0.113.9:5060\"", "advertise = \"[2001:db8::9]:5060\"")
+        .replace("127.0.0.1:", "[::1]:")
+        .replace("\"127.0.0.1\"", "\"::1\"")
+        .replace("127.0.0.3:", "[::1]:")
+        .replace("10.0.0.0/8", "fd00::/8");
+    let config = Config::parse(&text).unwrap();
+    assert_eq!(config.listeners[0].advertise, "[2001:db8::9]:5060".parse().unwrap());
+    assert_eq!(config.b2b.routes[0].targets[0].addr, "[::1]:5080".parse().unwrap());
+
+    for (one, other, said) in [
+        ("[::1]:7131", "127.0.0.1:7131", "cannot be dialled"),
+        ("[2001:db8::9]:5060", "203.0.113.9:5060", "say in `advertise`"),
+    ] {
+        let faults = Config::parse(&text.replace(one, other)).unwrap_err().to_string();
+        assert!(faults.contains(said), "{faults}");
+    }
+}
+
+#[test]
 fn everything_that_is_wrong_is_said_at_once_with_its_line() {
     let text = r#"
 [node]

@@ -150,6 +150,42 @@ fn connections_that_a_cut_holds_up_break_and_no_ghost_is_left() {
     world.scenario.assert_talking(&[call]);
 }
 
+#[test]
+fn calls_over_ipv6_talk_are_held_move_their_media_and_end_on_tcp_and_on_udp() {
+    for layout in [Layout::One, Layout::Three] {
+        let mut world = World::with_ipv6(7, layout, STREAMS);
+        world.start();
+        let calls = [(0, 1), (2, 5), (6, 3), (7, 8)].map(|(from, to)| world.call(id(from), id(to)));
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&calls);
+        for phone in [0, 5] {
+            world.scenario.plan(Duration::ZERO, id(phone), Command::Hold);
+            world.scenario.plan(Duration::from_secs(2), id(phone), Command::Resume);
+        }
+        world.run(Duration::from_secs(4));
+        world.scenario.sim().crash(FIRST_MEDIAGATE);
+        world.run(Duration::from_secs(2));
+        world.scenario.assert_talking(&calls);
+        for phone in [0, 5, 3, 7] {
+            world.hang_up(id(phone));
+        }
+        ended(&mut world);
+    }
+}
+
+#[test]
+fn a_phone_on_ipv6_is_called_over_a_new_connection_when_the_old_one_is_lost() {
+    let mut world = World::with_ipv6(8, Layout::Three, STREAMS);
+    world.start();
+    world.scenario.sim().break_streams(PHONES, GATE);
+    let calls = [(6, 3), (0, 1)].map(|(from, to)| world.call(id(from), id(to)));
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&calls);
+    world.hang_up(id(3));
+    world.hang_up(id(0));
+    ended(&mut world);
+}
+
 fn started(seed: u64, layout: Layout) -> World {
     let mut world = World::with_streams(seed, layout, STREAMS);
     world.start();

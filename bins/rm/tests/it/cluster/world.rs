@@ -73,15 +73,27 @@ impl World {
 
     /// Builds a cluster whose b2b keeps its records on a disk.
     pub(crate) fn with_disk(seed: u64, layout: Layout, disk: Option<&MemoryDisk>) -> Self {
-        Self::build(seed, layout, disk, 0)
+        Self::build(seed, layout, disk, 0, ip)
     }
 
     /// Builds a cluster whose first phones speak SIP over connections.
     pub(crate) fn with_streams(seed: u64, layout: Layout, streams: u32) -> Self {
-        Self::build(seed, layout, None, streams)
+        Self::build(seed, layout, None, streams, ip)
     }
 
-    fn build(seed: u64, layout: Layout, disk: Option<&MemoryDisk>, streams: u32) -> Self {
+    /// The same with IPv6 everywhere.
+    pub(crate) fn with_ipv6(seed: u64, layout: Layout, streams: u32) -> Self {
+        let ip = |host| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)]);
+        Self::build(seed, layout, None, streams, ip)
+    }
+
+    fn build(
+        seed: u64,
+        layout: Layout,
+        disk: Option<&MemoryDisk>,
+        streams: u32,
+        ip: fn(u8) -> IpAddr,
+    ) -> Self {
         super::details::install();
         let phones = testkit::Config {
             phones: 10,
@@ -93,7 +105,7 @@ impl World {
         };
         let upgraded = Arc::new(Mutex::new(BTreeSet::new()));
         let mut scenario = Scenario::new(seed, driver::sim::Config::default(), phones);
-        for config in signalling(layout) {
+        for config in signalling(layout, ip) {
             let dial: Vec<(NodeId, Class)> = config
                 .run()
                 .links
@@ -291,7 +303,7 @@ impl Node for Server {
 }
 
 /// The `rm` processes of a layout.
-fn signalling(layout: Layout) -> Vec<rm::Config> {
+fn signalling(layout: Layout, ip: fn(u8) -> IpAddr) -> Vec<rm::Config> {
     let gate = Roles { gate: true, ..Roles::default() };
     let b2b = Roles { b2b: true, ..Roles::default() };
     let controller = Roles { controller: true, ..Roles::default() };
@@ -330,7 +342,7 @@ fn signalling(layout: Layout) -> Vec<rm::Config> {
             config.slot_key = 0x68f4_a1d2_c07b_935e;
             config.witness = has_witness.then_some(failover::NodeId(CONTROLLER.0));
             config.links = Some(SocketAddr::new(ip(host), 7101));
-            config.trusted = vec!["10.0.0.0/8".parse().unwrap()];
+            config.trusted = ["10.0.0.0/8", "fd00::/8"].map(|net| net.parse().unwrap()).to_vec();
             config.peers = peers
                 .iter()
                 .filter(|(peer, ..)| *peer != id)
