@@ -1,18 +1,24 @@
 //! Nodes, their disks, their calls and the network between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use election::{Cold, NodeId, Segment};
-use quota_split::handover::{PairMessage, Timing};
-use quota_split::{
-    Call, CallId, Direction, Document, Kind, Lending, Limits, Method, Partition, Tree,
-};
-use rm::cluster::{Cluster, ClusterFrame, Config, Input, Output, PIECE_LEN, Plan, Share};
-use rm::frames::Frame as _;
+use election::NodeId;
+use quota_split::handover::Timing;
+use quota_split::{Call, CallId, Direction, Tree};
+use rm::cluster::{Cluster, ClusterFrame, Config, Input, Output, PIECE_LEN, Plan};
 
 use super::judge::Judge;
+
+pub(super) use calls::{Calls, Live};
+use plans::PROFILES;
+pub(super) use plans::{Dice, LIMITED, plan, share};
+
+mod calls;
+mod network;
+mod plans;
 
 /// Milliseconds since the start of the world.
 pub(super) type Ms = u64;
@@ -32,8 +38,7 @@ pub(super) struct World {
     pub(super) arrivals: bool,
     /// Whether calls end.
     pub(super) hangs: bool,
-    /// Boxed: the map moves what it holds.
-    events: BTreeMap<(Ms, u64), Box<Event>>,
+    events: BinaryHeap<Due>,
     made: u64,
     fifo: BTreeMap<(usize, usize), Ms>,
     /// When a heartbeat was last lost on its way.
@@ -67,83 +72,6 @@ pub(super) struct Node {
     parted_at: Ms,
 }
 
-/// The calls that live, and how many of them count at each of [`LIMITED`].
-pub(super) struct Calls {
-    live: BTreeMap<CallId, Live>,
-    counted: [u32; 5],
-    /// Where a call counts, by its profile.
-    places: BTreeMap<quota_split::NodeId, [bool; 5]>,
-}
-
-impl Calls {
-    fn new(tree: &Tree) -> Self {
-        let places = PROFILES.iter().map(|profile| {
-            let profile = tree.find(profile).unwrap();
-            let path: Vec<&str> = tree.path(profile).map(|it| &*tree.node(it).name).collect();
-            (profile, LIMITED.map(|name| path.contains(&name)))
-        });
-        Self { live: BTreeMap::new(), counted: [0; 5], places: places.collect() }
-    }
-
-    /// Returns how many calls count at each of [`LIMITED`], without those that pass every limit.
-    pub(super) fn counted(&self) -> [u32; 5] {
-        self.counted
-    }
-
-    /// Returns how many of these calls count at each of [`LIMITED`].
-    pub(super) fn count<'a>(&self, calls: impl Iterator<Item = &'a Live>) -> [u32; 5] {
-        let mut counts = [0; 5];
-        for live in calls {
-            for (count, here) in counts.iter_mut().zip(self.places[&live.call.node]) {
-                *count += u32::from(here);
-            }
-        }
-        counts
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Live> {
-        self.live.values()
-    }
-
-    fn get(&self, call: CallId) -> Option<&Live> {
-        self.live.get(&call)
-    }
-
-    fn insert(&mut self, live: Live) {
-        self.live.insert(live.call.id, live);
-        self.recount();
-    }
-
-    fn remove(&mut self, call: CallId) {
-        self.live.remove(&call);
-        self.recount();
-    }
-
-    fn retain(&mut self, keep: impl Fn(&Live) -> bool) {
-        self.live.retain(|_, live| keep(live));
-        self.recount();
-    }
-
-    fn give(&mut self, from: usize, to: usize) {
-        for live in self.live.values_mut().filter(|live| live.owner == from) {
-            live.owner = to;
-        }
-    }
-
-    fn recount(&mut self) {
-        self.counted = self.count(self.live.values().filter(|live| !live.exempt));
-    }
-}
-
-/// A call that was let in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Live {
-    pub(super) call: Call,
-    pub(super) owner: usize,
-    pub(super) exempt: bool,
-    since: Ms,
-}
-
 #[derive(Clone, Debug)]
 enum Event {
     Deliver { to: usize, from: NodeId, frame: ClusterFrame, connection: Option<u64> },
@@ -156,6 +84,12 @@ enum Event {
     Link { node: usize, life: u64, up: bool },
     Relink { node: usize },
     Fence { node: usize, victim: usize, life: u64, told: bool },
+}
+
+/// An event, when it happens, and its number.
+struct Due {
+    at: Reverse<(Ms, u64)>,
+    event: Box<Event>,
 }
 
 impl World {
@@ -174,7 +108,7 @@ impl World {
             calls: Calls::new(plan.division.tree()),
             arrivals: true,
             hangs: true,
-            events: BTreeMap::new(),
+            events: BinaryHeap::new(),
             made: 0,
             fifo: BTreeMap::new(),
             lost: BTreeMap::new(),
@@ -243,20 +177,6 @@ impl World {
         self.topology();
     }
 
-    pub(super) fn cut(&mut self, a: usize, b: usize) {
-        if self.cuts.insert((a, b)) && self.nodes[a].partner == Some(b) {
-            self.disconnect(a, 500, 1_500);
-        }
-    }
-
-    pub(super) fn heal(&mut self) {
-        self.cuts.clear();
-        for at in 0..self.nodes.len() {
-            self.relink_soon(at, 50, 1_000);
-        }
-        self.topology();
-    }
-
     /// Gives everybody another plan, to some of them late.
     pub(super) fn change(&mut self, plan: Plan) {
         self.plan = Arc::new(plan);
@@ -282,56 +202,16 @@ impl World {
 
     pub(super) fn run_for(&mut self, span: Ms) {
         let until = self.now + span;
-        while let Some(entry) = self.events.first_entry() {
-            let at = entry.key().0;
+        while let Some(&Due { at: Reverse((at, _)), .. }) = self.events.peek() {
             if until < at || self.judge.fault.is_some() {
                 break;
             }
-            let event = entry.remove();
+            let Some(Due { event, .. }) = self.events.pop() else { break };
             self.now = at;
             self.happen(*event);
             self.judge.watch_calls(self.now, &self.calls);
         }
         self.now = until;
-    }
-
-    /// Tells the judge who can reach whom, and of pairs whose halves live apart, each of which may go on
-    /// with the share of both.
-    pub(super) fn topology(&mut self) {
-        let islands = self.islands();
-        let island = |at: usize| islands.iter().position(|island| island.contains(&at));
-        self.judge.torn |= (0..self.nodes.len()).any(|at| {
-            let node = &self.nodes[at];
-            let apart =
-                |partner: usize| self.nodes[partner].works() && island(at) != island(partner);
-            node.cluster.is_some() && node.paused_at.is_none() && node.partner.is_some_and(apart)
-        });
-        self.judge.topology(&islands);
-    }
-
-    /// Returns the nodes that reach each other; one that does not run is an island of its own.
-    pub(super) fn islands(&self) -> Vec<Vec<usize>> {
-        let mut left: BTreeSet<usize> =
-            (0..self.nodes.len()).filter(|at| self.nodes[*at].cluster.is_some()).collect();
-        let mut islands = Vec::new();
-        while let Some(first) = left.pop_first() {
-            let mut island = vec![first];
-            let mut next = 0;
-            while let Some(&at) = island.get(next) {
-                let joins = |other: &usize| {
-                    self.nodes[at].works()
-                        && self.nodes[*other].works()
-                        && !self.cuts.contains(&(at, *other))
-                        && !self.cuts.contains(&(*other, at))
-                };
-                let (new, rest): (Vec<usize>, Vec<usize>) = left.into_iter().partition(joins);
-                left = rest.into_iter().collect();
-                island.extend(new);
-                next += 1;
-            }
-            islands.push(island);
-        }
-        islands
     }
 
     fn happen(&mut self, event: Event) {
@@ -477,41 +357,6 @@ impl World {
         self.drain(at);
     }
 
-    /// The gates give the slots of `victim` to its partner, which is told so or finds out.
-    fn fence(&mut self, victim: usize) {
-        let life = self.nodes[victim].life;
-        match self.nodes[victim].partner {
-            Some(node) if self.nodes[node].works() => {
-                let told = self.dice.hits(70);
-                let after = if told { 300 } else { 4_000 };
-                self.post(self.now + after, Event::Fence { node, victim, life, told });
-            }
-            partner if self.nodes[victim].cluster.is_none() => {
-                let dead = partner.filter(|it| self.nodes[*it].cluster.is_none());
-                let lost = |owner: usize| owner == victim || Some(owner) == dead;
-                self.calls.retain(|live| !lost(live.owner));
-            }
-            Some(_) | None => {}
-        }
-    }
-
-    fn take_slots(&mut self, at: usize, victim: usize, life: u64, told: bool) {
-        let gone = self.nodes[victim].cluster.is_none() || self.nodes[victim].paused_at.is_some();
-        if !self.nodes[at].works() {
-            if self.nodes[victim].cluster.is_none() {
-                self.calls.retain(|live| live.owner != victim);
-            }
-            return;
-        }
-        if self.nodes[victim].life == life && !gone {
-            return;
-        }
-        self.calls.give(victim, at);
-        if told && gone && self.nodes[victim].life == life {
-            self.feed(at, Input::Fenced);
-        }
-    }
-
     /// Does what a node asks for.
     fn drain(&mut self, at: usize) {
         let segment = usize::from(self.nodes[at].id.segment.0);
@@ -588,105 +433,35 @@ impl World {
         self.post(due, Event::Written { node: at, life, serial, bytes });
     }
 
-    fn transmit(&mut self, at: usize, to: NodeId, frame: &ClusterFrame) {
-        let from = self.nodes[at].id;
-        let Some(to) = self.nodes.iter().position(|node| node.id == to) else { return };
-        let pair = match frame {
-            ClusterFrame::Pair(_) => true,
-            ClusterFrame::Piece(piece) => piece.kind == PairMessage::KIND,
-            ClusterFrame::Election(_)
-            | ClusterFrame::ToMember(_)
-            | ClusterFrame::ToCoordinator(_)
-            | ClusterFrame::Pieces(_) => false,
-        };
-        let connection = self.nodes[at].connection.filter(|_| pair);
-        if self.cuts.contains(&(at, to)) || pair && connection.is_none() {
-            return;
-        }
-        let bad = self.bad && !pair;
-        let copies = match bad {
-            true if self.dice.hits(2) && self.may_lose(at, to, frame) => 0,
-            true if self.dice.hits(2) => 2,
-            true | false => 1,
-        };
-        for copy in 0..copies {
-            let span = match bad {
-                true if copy == 1 => self.dice.range(5, 2_000),
-                true => self.dice.range(5, 300),
-                false => self.dice.range(5, 50),
-            };
-            let mut due = self.now + span;
-            if !bad {
-                let last = self.fifo.entry((at, to)).or_insert(0);
-                due = due.max(*last);
-                *last = due;
-            }
-            self.post(due, Event::Deliver { to, from, frame: frame.clone(), connection });
-        }
-    }
-
-    /// A network that loses one heartbeat after the other is cut, as far as a node can tell: a link is up
-    /// while something was heard within three periods (§2.1), and I2 holds where nothing was cut.
-    fn may_lose(&mut self, at: usize, to: usize, frame: &ClusterFrame) -> bool {
-        if !matches!(frame, ClusterFrame::Election(election::Frame::Heartbeat(_))) {
-            return true;
-        }
-        let last = self.lost.get(&(at, to)).copied();
-        let may = last.is_none_or(|last| last + 2_000 < self.now);
-        if may {
-            self.lost.insert((at, to), self.now);
-        }
-        may
-    }
-
-    /// Ends the connection of a pair at once; both ends hear of it later.
-    fn disconnect(&mut self, at: usize, low: Ms, high: Ms) {
-        let Some(partner) = self.nodes[at].partner else { return };
-        for end in [at, partner] {
-            if self.nodes[end].connection.take().is_some() {
-                let (after, life) = (self.dice.range(low, high), self.nodes[end].life);
-                self.nodes[end].parted_at = self.now + after;
-                self.post(self.now + after, Event::Link { node: end, life, up: false });
-            }
-        }
-    }
-
-    fn relink_soon(&mut self, at: usize, low: Ms, high: Ms) {
-        if self.nodes[at].partner.is_some() {
-            let after = 3_000 + self.dice.range(low, high);
-            self.post(self.now + after, Event::Relink { node: at });
-        }
-    }
-
-    fn relink(&mut self, at: usize) {
-        let Some(partner) = self.nodes[at].partner else { return };
-        let cut = self.cuts.contains(&(at, partner)) || self.cuts.contains(&(partner, at));
-        let works = self.nodes[at].works() && self.nodes[partner].works();
-        if cut || !works || self.nodes[at].connection.is_some() {
-            return;
-        }
-        // No connection is heard of before the end of the last one.
-        let parted_at = self.nodes[at].parted_at.max(self.nodes[partner].parted_at);
-        if self.now <= parted_at {
-            return self.post(parted_at + 1, Event::Relink { node: at });
-        }
-        let number = self.nodes[at].connections.max(self.nodes[partner].connections) + 1;
-        for end in [at, partner] {
-            (self.nodes[end].connection, self.nodes[end].connections) = (Some(number), number);
-            let life = self.nodes[end].life;
-            self.post(self.now, Event::Link { node: end, life, up: true });
-        }
-    }
-
     fn instant(&self, at: usize) -> Instant {
         self.origin + Duration::from_millis(self.now - self.nodes[at].behind)
     }
 
     fn post(&mut self, at: Ms, event: Event) {
         self.made += 1;
-        self.events.insert((at, self.made), Box::new(event));
+        self.events.push(Due { at: Reverse((at, self.made)), event: Box::new(event) });
     }
 }
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Due {}
 
 impl Node {
     fn new(id: NodeId, partner: Option<usize>, plan: &Arc<Plan>) -> Self {
@@ -719,79 +494,6 @@ impl Node {
 
     pub(super) fn works(&self) -> bool {
         self.cluster.is_some() && self.paused_at.is_none() && self.hung.is_empty()
-    }
-}
-
-/// The tenants below the top one: their limits over all segments come from the plan.
-pub(super) const LIMITED: [&str; 5] = ["full", "full-one", "frozen", "majority", "lent"];
-
-/// Where calls count.
-const PROFILES: [&str; 5] = ["full-one", "full-two", "frozen-one", "majority-one", "lent-one"];
-
-/// Returns a plan with limits of [`LIMITED`].
-pub(super) fn plan(version: u64, limits: [u32; 5], segments: BTreeMap<Segment, Share>) -> Plan {
-    let node = |name: &str, parent: Option<&str>, limit: Option<u32>| quota_split::Node {
-        name: name.into(),
-        parent: parent.map(Into::into),
-        kind: if name.contains('-') { Kind::Profile } else { Kind::Tenant },
-        limits: Limits { calls: limit, ..Limits::default() },
-        partition: match name {
-            "frozen" => Some(Partition::Frozen),
-            "majority" => Some(Partition::WeightMajority),
-            _ => None,
-        },
-        lending: (name == "lent").then_some(Lending::Hold),
-        ..quota_split::Node::default()
-    };
-    let [full, one, frozen, majority, lent] = limits.map(Some);
-    let tree = Tree::new(vec![
-        node("top", None, None),
-        node("full", Some("top"), full),
-        node("full-one", Some("full"), one),
-        node("full-two", Some("full"), None),
-        node("frozen", Some("top"), frozen),
-        node("frozen-one", Some("frozen"), None),
-        node("majority", Some("top"), majority),
-        node("majority-one", Some("majority"), None),
-        node("lent", Some("top"), lent),
-        node("lent-one", Some("lent"), None),
-    ]);
-    let division = Arc::new(Document::new(version, tree.unwrap(), Method::Dhondt));
-    Plan { division, eager: false, segments }
-}
-
-pub(super) fn share(weight: u32, cold: bool) -> Share {
-    Share { weight, cold: cold.then(Cold::default) }
-}
-
-/// SplitMix64.
-#[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    }
-
-    /// A number from `low` to less than `high`.
-    pub(super) fn range(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low)
-    }
-
-    /// True in `percent` of all throws.
-    pub(super) fn hits(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
-    }
-
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[usize::try_from(self.next() % from.len() as u64).unwrap()]
     }
 }
 
