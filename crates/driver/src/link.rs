@@ -9,28 +9,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 use socket2::Socket;
 use tracing::{debug, warn};
 
-use self::connection::{Connection, State, is_transient};
+use self::connection::{Connection, State};
 use self::ending::{Ending, Faults};
-use self::handshakes::Handshakes;
-use self::stream::{Scratch, Stream};
 use crate::frame::Reader;
 use crate::metrics::Metrics;
 use crate::node::{Class, Input, NodeId};
 use crate::patience::{BACKOFF_MAX, BACKOFF_MIN, GREETING_MAX, SILENCE_MAX};
 use crate::queue::{QUEUE_LEN_MAX, Queue};
-use crate::sys::Poller;
+use crate::sys::{Bell, Poller};
+use crate::tls::Tls;
+use crate::tls::handshakes::Handshakes;
+use crate::tls::wire::{Scratch, Wire};
 
 mod config;
 mod connection;
 mod ending;
-mod handshakes;
-mod stream;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -41,6 +41,10 @@ pub use config::{Dial, LinksConfig, LinksError, Security};
 const CONNECTIONS_MAX: usize = 1024;
 /// Connections at once that came in and have not said who they are: fewer than a process may have files.
 const STRANGERS_MAX: usize = 256;
+/// How much one turn reads from one link.
+const READ_LEN_MAX: usize = 1 << 18;
+/// How much of a link is encrypted and not yet taken by the kernel. It has no age, so it is kept small.
+const SEALED_LEN_MAX: usize = 1 << 17;
 /// Rung when a handshake has ended.
 pub(crate) const HANDSHAKES_TOKEN: u64 = u64::MAX - 3;
 
@@ -64,7 +68,9 @@ pub(crate) struct Links {
     /// Those that came in and have not said who they are.
     strangers: BTreeSet<u64>,
     /// With TLS.
-    handshakes: Option<Handshakes>,
+    handshakes: Option<Handshakes<Tls>>,
+    /// Rung when one has ended.
+    handshaken: Arc<Bell>,
     /// The connections that are links.
     up: BTreeMap<(NodeId, Class), u64>,
     /// Connections whose queues are to be written in this turn.
@@ -136,12 +142,13 @@ impl Links {
                     .map_err(|source| LinksError::Listen { addr, source })?,
             ),
         };
+        let handshaken = Arc::new(Bell::new().map_err(LinksError::Thread)?);
         let handshakes = match &config.security {
             Security::Undecided | Security::Plaintext => None,
             Security::Tls(tls) => Some(
-                Handshakes::start(tls.clone())
+                Handshakes::start(tls.clone(), handshaken.clone())
                     .and_then(|handshakes| {
-                        poller.add(&*handshakes.done, HANDSHAKES_TOKEN, false)?;
+                        poller.add(&*handshaken, HANDSHAKES_TOKEN, false)?;
                         Ok(handshakes)
                     })
                     .map_err(LinksError::Thread)?,
@@ -167,12 +174,13 @@ impl Links {
             connections: BTreeMap::new(),
             strangers: BTreeSet::new(),
             handshakes,
+            handshaken,
             up: BTreeMap::new(),
             unwritten: Vec::new(),
             events: VecDeque::new(),
             connection_next: 0,
             look_at: now,
-            scratch: Scratch::new(),
+            scratch: Scratch::new(READ_LEN_MAX),
             counters: Counters::default(),
             faults: Faults::default(),
         })
@@ -213,9 +221,7 @@ impl Links {
 
     /// Takes back what the handshakes are done with.
     pub(crate) fn handshaken(&mut self, now: Instant) {
-        if let Some(handshakes) = &self.handshakes {
-            handshakes.done.hush();
-        }
+        self.handshaken.hush();
         while let Some((id, ended)) = self.handshakes.as_mut().and_then(Handshakes::poll_ended) {
             match ended {
                 Ok(session) => self.secured(now, id, session),
@@ -334,7 +340,18 @@ impl Links {
     pub(crate) fn metrics(&self, unix_ms: u64, out: &mut Metrics) {
         self.faults.metrics(out);
         if let Some(handshakes) = &self.handshakes {
-            handshakes.metrics(unix_ms, out);
+            let (name, help) = (
+                "driver_certificate_days_left",
+                "Whole days until a certificate of a file expires; below zero once it has.",
+            );
+            for end in handshakes.expiries() {
+                end.metrics(unix_ms, name, help, out);
+            }
+            let (name, help) =
+                ("driver_certificate_reloads_failed_total", "Times that the files were of no use.");
+            out.counter(name, help, &[], handshakes.reloads_failed());
+            let lent = u32::try_from(handshakes.running()).unwrap_or(u32::MAX);
+            out.gauge("driver_handshakes", "Handshakes of TLS at this time.", &[], f64::from(lent));
         }
         let counters = &self.counters;
         let name = "driver_link_frames_total";
@@ -424,7 +441,7 @@ impl Links {
         let connecting = matches!(state, State::Connecting { .. });
         self.poller.add(&socket, id, connecting)?;
         let connection = Connection {
-            stream: Stream::new(socket),
+            wire: Wire::new(socket),
             remote,
             target,
             state,

@@ -12,6 +12,7 @@ use sip_core::Message;
 
 use crate::metrics::Metrics;
 use crate::stream::StreamLimits;
+use crate::tls::SipTls;
 
 /// A process of a cluster; unique in it, given by the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -260,7 +261,7 @@ pub enum Output {
         peer: Option<SocketAddr>,
     },
     /// Open a stream socket for SIP, which takes connections and makes them from its address; it answers
-    /// keep-alives by itself. Answered by [`Input::Bound`] or [`Input::BindFailed`], not before this
+    /// keep-alives by itself, and reads its certificates anew when the process is told to reload. Answered by [`Input::Bound`] or [`Input::BindFailed`], not before this
     /// call's outputs are drained.
     Listen {
         /// The name that the node will use; free until now.
@@ -269,6 +270,8 @@ pub enum Output {
         local: SocketAddr,
         /// What peers may do.
         limits: StreamLimits,
+        /// What is shown and asked for where connections carry TLS; without it they are plain.
+        tls: Option<SipTls>,
     },
     /// Say one SIP message over a connection. [`Input::Unsent`] gives back what cannot be said.
     Stream {

@@ -41,6 +41,8 @@ const SOCKET_TOKENS: u64 = 1 << 62;
 const LISTENER_TOKEN: u64 = u64::MAX;
 const BELL_TOKEN: u64 = u64::MAX - 1;
 const SIGNAL_TOKEN: u64 = u64::MAX - 2;
+/// Beside that of the links' handshakes.
+const STREAM_HANDSHAKES_TOKEN: u64 = HANDSHAKES_TOKEN - 1;
 
 /// How a process is run, whatever its node does.
 #[derive(Clone, Debug)]
@@ -202,8 +204,12 @@ impl<N: Node> Loop<N> {
             sockets: Sockets::new(poller.clone(), SOCKET_TOKENS),
             streams: Streams::new(
                 poller.clone(),
-                Tokens { listeners: SOCKET_TOKENS, connections: STREAM_TOKENS },
-            ),
+                Tokens {
+                    listeners: SOCKET_TOKENS,
+                    connections: STREAM_TOKENS,
+                    handshakes: STREAM_HANDSHAKES_TOKEN,
+                },
+            )?,
             poller,
             receipts: Receipts::new(bell.clone().into()),
             bell,
@@ -286,6 +292,7 @@ impl<N: Node> Loop<N> {
             }
             LISTENER_TOKEN => self.links.accept(clock()),
             HANDSHAKES_TOKEN => self.links.handshaken(clock()),
+            STREAM_HANDSHAKES_TOKEN => self.streams.handshaken(clock()),
             SOCKET_TOKENS.. => {
                 let Ok(id) = u32::try_from(token - SOCKET_TOKENS) else { return };
                 if self.streams.has(SocketId(id)) {
@@ -308,6 +315,7 @@ impl<N: Node> Loop<N> {
             if i32::try_from(signal.ssi_signo) == Ok(libc::SIGHUP) {
                 info!("told to reload");
                 self.links.reload();
+                self.streams.reload();
                 self.inputs.push(Input::Reload);
             } else if self.is_told {
                 warn!("told to end at once");
@@ -412,10 +420,10 @@ impl<N: Node> Loop<N> {
                     };
                     self.answers.push_back(answer(socket, bound));
                 }
-                Output::Listen { socket, local, limits } => {
+                Output::Listen { socket, local, limits, tls } => {
                     let bound = match self.sockets.has(socket) {
                         true => Err(BindError::InUse),
-                        false => self.streams.listen(socket, local, limits),
+                        false => self.streams.listen(socket, local, limits, tls),
                     };
                     self.answers.push_back(answer(socket, bound));
                 }
@@ -448,7 +456,7 @@ impl<N: Node> Loop<N> {
         self.node.metrics(out);
         self.links.metrics(unix_ms(), out);
         self.sockets.metrics(out);
-        self.streams.metrics(out);
+        self.streams.metrics(unix_ms(), out);
         let counters = &mut self.counters;
         out.counter("driver_turns_total", "Turns of the loop.", &[], counters.turns);
         let (name, help) = ("driver_realtime", "Whether the loop has a real-time class.");

@@ -440,8 +440,8 @@ impl<N: Node> Sim<N> {
                 };
                 self.tell_later(node, self.now, answer);
             }
-            Output::Listen { socket, local, limits } => {
-                let answer = match self.listen(node, socket, local, limits) {
+            Output::Listen { socket, local, limits, tls } => {
+                let answer = match self.listen(node, socket, local, limits, tls.is_some()) {
                     Ok(local) => Input::Bound { socket, local },
                     Err(error) => Input::BindFailed { socket, error },
                 };

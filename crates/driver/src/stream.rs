@@ -1,4 +1,4 @@
-//! Stream sockets for SIP: one TCP connection carries many messages.
+//! Stream sockets for SIP: one TCP connection, with TLS or without, carries many messages.
 //!
 //! A connection is cut, and counted by its reason, when its peer breaks the limits of its listener.
 //! What could not be said is given back to the node. Nothing here waits for a peer: a turn reads once
@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,16 +22,20 @@ use self::accept::{enter, files};
 use self::connection::{Connection, Unsent};
 use self::counters::Counters;
 use self::ending::{Ending, Endings, Refusal};
+use self::securing::Securing;
 use crate::config::is_one_host;
 use crate::node::{BindError, ConnectionId, Input, SocketId};
 use crate::sockets::bind_error;
-use crate::sys::Poller;
+use crate::sys::{Bell, Poller};
+use crate::tls::wire::{ReadError, Scratch};
+use crate::tls::{HandshakeFault, SipTls};
 
 mod accept;
 mod connection;
 mod counters;
 mod ending;
 mod limits;
+mod securing;
 mod tcp;
 
 pub use self::limits::StreamLimits;
@@ -55,7 +60,9 @@ pub(crate) struct Streams {
     files: usize,
     events: VecDeque<Input>,
     connection_last: u32,
-    scratch: Vec<u8>,
+    scratch: Scratch,
+    /// Rung when a handshake has ended.
+    handshaken: Arc<Bell>,
     counters: Counters,
     endings: Endings,
 }
@@ -65,6 +72,8 @@ pub(crate) struct Streams {
 pub(crate) struct Tokens {
     pub(crate) listeners: u64,
     pub(crate) connections: u64,
+    /// Nothing is added to it.
+    pub(crate) handshakes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -81,13 +90,19 @@ struct Listener {
     crowd: Crowd,
     /// The connections that were made to peers.
     made: Crowd,
-    /// Out of file descriptors: nothing is accepted until then.
+    /// Where connections carry TLS.
+    securing: Option<Securing>,
+    /// Out of file descriptors, or behind with handshakes: nothing is accepted until then.
     paused_until: Option<Instant>,
 }
 
 impl Streams {
-    pub(crate) fn new(poller: Rc<Poller>, tokens: Tokens) -> Self {
-        Self {
+    /// # Errors
+    /// When the system has no file left.
+    pub(crate) fn new(poller: Rc<Poller>, tokens: Tokens) -> io::Result<Self> {
+        let handshaken = Arc::new(Bell::new()?);
+        poller.add(&*handshaken, tokens.handshakes, false)?;
+        Ok(Self {
             poller,
             tokens,
             listeners: BTreeMap::new(),
@@ -100,10 +115,11 @@ impl Streams {
             files: 0,
             events: VecDeque::new(),
             connection_last: 0,
-            scratch: vec![0; READ_LEN_MAX],
+            scratch: Scratch::new(READ_LEN_MAX),
+            handshaken,
             counters: Counters::default(),
             endings: Endings::default(),
-        }
+        })
     }
 
     /// Opens a listener and returns its local address.
@@ -112,10 +128,13 @@ impl Streams {
         id: SocketId,
         local: SocketAddr,
         limits: StreamLimits,
+        tls: Option<SipTls>,
     ) -> Result<SocketAddr, BindError> {
         if self.listeners.contains_key(&id) {
             return Err(BindError::InUse);
         }
+        let securing = tls.map(|tls| Securing::start(tls, self.handshaken.clone())).transpose();
+        let securing = securing.map_err(|error| bind_error(&error))?;
         let socket = tcp::listen(local).map_err(|error| bind_error(&error))?;
         let added = self.poller.add(&socket, self.tokens.listeners + u64::from(id.0), false);
         added.map_err(|error| bind_error(&error))?;
@@ -123,8 +142,9 @@ impl Streams {
         let StreamLimits { connections_max, per_source_max, .. } = limits;
         let crowd = Crowd::new(CrowdConfig { connections_max, per_source_max });
         let made = crowd.clone();
-        self.listeners
-            .insert(id, Listener { socket, local, limits, crowd, made, paused_until: None });
+        let listener =
+            Listener { socket, local, limits, crowd, made, securing, paused_until: None };
+        self.listeners.insert(id, listener);
         self.files = files();
         let share = self.share();
         if share < connections_max {
@@ -159,6 +179,7 @@ impl Streams {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_connecting() {
             match connection.connected(now) {
+                Ok(()) if connection.is_tls => self.secure(now, id),
                 Ok(()) => self.unwritten.push(id),
                 Err(error) => self.close(now, id, &Ending::NotMade(error)),
             }
@@ -216,7 +237,7 @@ impl Streams {
             connection.is_some_and(|it| it.listener == socket && it.is_open())
         };
         let known = over.map(|over| over.0).filter(stands);
-        let known = known.or_else(|| self.by_remote.get(&(socket, to)).copied());
+        let known = known.or_else(|| self.with_peer(socket, to));
         let Some(id) = known.or_else(|| self.connect(now, socket, to)) else {
             return self.give_back(socket, to, bytes);
         };
@@ -278,6 +299,10 @@ impl Streams {
     fn connect(&mut self, now: Instant, id: SocketId, to: SocketAddr) -> Option<u32> {
         let share = self.share();
         let listener = self.listeners.get_mut(&id)?;
+        let is_tls = listener.securing.is_some();
+        if listener.securing.as_ref().is_some_and(|securing| !securing.connects()) {
+            return None;
+        }
         let is_one = to.port() != 0 && is_one_host(to.ip());
         if !is_one || to.is_ipv4() != listener.local.is_ipv4() {
             return None;
@@ -292,7 +317,7 @@ impl Streams {
         match tcp::connect(listener.local.ip(), to) {
             Ok(socket) => {
                 self.counters.made += 1;
-                self.insert(now, Connection::made(now, id, socket, to, limits))
+                self.insert(now, Connection::made(now, id, socket, to, limits, is_tls))
             }
             Err(error) => {
                 listener.made.leave(to.ip());
@@ -312,15 +337,25 @@ impl Streams {
             }
         }
         let id = self.connection_last;
-        let (token, connecting) = (self.token(id), connection.is_connecting());
-        let set_up = tcp::set_up(&connection.socket, connection.limits.message_time_max);
-        let added = set_up.and_then(|()| self.poller.add(&connection.socket, token, connecting));
-        self.by_remote.insert((connection.listener, connection.remote), id);
+        let connecting = connection.is_connecting();
+        let set_up = tcp::set_up(&connection.wire.socket, connection.limits.message_time_max);
+        let added = set_up.and_then(|()| match connection.is_securing() {
+            true => Ok(()),
+            false => self.poller.add(&*connection.wire.socket, self.token(id), connecting),
+        });
+        let place = (connection.listener, connection.remote);
+        if connection.is_made || !connection.is_tls || !self.has_made(place) {
+            self.by_remote.insert(place, id);
+        }
         self.deadlines.insert((connection.armed, id));
+        let is_securing = connection.is_securing();
         self.connections.insert(id, connection);
         if let Err(error) = added {
             self.close(now, id, &Ending::Io(error));
             return None;
+        }
+        if is_securing {
+            self.secure(now, id);
         }
         Some(id)
     }
@@ -334,10 +369,19 @@ impl Streams {
             Ok(len) => {
                 self.budget.bytes = self.budget.bytes.saturating_sub(len);
                 self.counters.bytes_in += len as u64;
+                if !connection.wire.is_flushed() {
+                    // TLS has something to say by itself.
+                    self.unwritten.push(id);
+                }
+                let is_over = connection.wire.is_over();
                 self.take(now, id);
+                if is_over {
+                    self.close(now, id, &Ending::Closed);
+                }
             }
-            Err(error) if is_passing(&error) => {}
-            Err(error) => self.close(now, id, &Ending::Io(error)),
+            Err(ReadError::Io(error)) if is_passing(&error) => {}
+            Err(ReadError::Io(error)) => self.close(now, id, &Ending::Io(error)),
+            Err(ReadError::Tls(fault)) => self.refuse(now, id, fault),
         }
     }
 
@@ -381,7 +425,7 @@ impl Streams {
             FramerError::Parse(_) | FramerError::TooSlow | _ => false,
         };
         connection.begin_closing(now + LAST_WORDS_MAX);
-        self.poller.remove(&connection.socket);
+        self.poller.remove(&*connection.wire.socket);
         let place = (connection.listener, connection.remote);
         self.forget_remote(place, id);
         if is_answered {
@@ -396,6 +440,9 @@ impl Streams {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_closing() && connection.deadline() <= now {
             return self.close(now, id, &Ending::Closed);
+        }
+        if connection.is_securing() && connection.deadline() <= now {
+            return self.refuse(now, id, HandshakeFault::Late);
         }
         if connection.is_connecting() && connection.deadline() <= now {
             return self.close(now, id, &Ending::NotMade(io::ErrorKind::TimedOut.into()));
@@ -415,7 +462,7 @@ impl Streams {
     /// Writes once.
     fn write(&mut self, now: Instant, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.is_connecting() {
+        if connection.is_connecting() || connection.is_securing() {
             return;
         }
         if !connection.is_flushed() {
@@ -432,7 +479,7 @@ impl Streams {
         let blocked = !connection.is_flushed();
         if std::mem::replace(&mut connection.blocked, blocked) != blocked {
             let token = self.tokens.connections + u64::from(id);
-            if let Err(error) = self.poller.modify(&connection.socket, token, blocked) {
+            if let Err(error) = self.poller.modify(&*connection.wire.socket, token, blocked) {
                 self.close(now, id, &Ending::Io(error));
             }
         }
@@ -442,10 +489,20 @@ impl Streams {
     fn close(&mut self, now: Instant, id: u32, why: &Ending) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.deadlines.remove(&(connection.armed, id));
-        self.poller.remove(&connection.socket);
+        self.poller.remove(&*connection.wire.socket);
         let (socket, remote) = (connection.listener, connection.remote);
         self.forget_remote((socket, remote), id);
+        if connection.is_securing() {
+            // The handshakes have the file, too: they are to see the end.
+            let _ = connection.wire.socket.shutdown(std::net::Shutdown::Both);
+        } else {
+            connection.wire.say_over();
+        }
         if let Some(listener) = self.listeners.get_mut(&socket) {
+            if let Some(securing) = listener.securing.as_mut().filter(|_| connection.is_securing())
+            {
+                securing.given_up += 1;
+            }
             if connection.is_made {
                 listener.made.leave(remote.ip());
             } else {

@@ -1,42 +1,45 @@
-//! Who a node is on its links: a certificate, and the authorities that it believes.
+//! Who a node is, on its links and towards phones: certificates, and the authorities that it believes.
 //!
-//! A node's certificate has its id as a DNS name among the subject's alternative names: node 7 is
+//! On links a node's certificate has its id as a DNS name among the subject's alternative names: node 7 is
 //! `node-7.holdline`. Any authority can issue it, for client and server authentication both;
 //! [`authority`] makes one for tests and small clusters.
 
 use std::fmt;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
-use rustls::{
-    ClientConfig, ClientConnection, Connection, Error, InconsistentKeys, RootCertStore,
-    ServerConfig, ServerConnection,
-};
+use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
 
+use self::handshakes::Credentials;
 use crate::node::NodeId;
 
 pub mod authority;
 pub(crate) mod command;
 mod expiry;
 mod fault;
+mod files;
+pub(crate) mod handshakes;
+mod sip;
+#[cfg(test)]
+pub(crate) use files::pem;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod wire;
 
 pub(crate) use expiry::{Expiry, Watch};
 pub use fault::CertificateFault;
 pub(crate) use fault::HandshakeFault;
+pub use sip::{Domain, DomainError, SipTls, SipTlsFiles};
 
 /// The files that say who a node is and whom it believes, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,12 +74,14 @@ pub struct TlsError {
     pub kind: TlsErrorKind,
 }
 
-/// One of the [`TlsFiles`].
+/// One of the [`TlsFiles`] or [`SipTlsFiles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {
-    /// The authorities.
+    /// The authorities of peers; of SIP, of those whom we connect to.
     Authority,
-    /// The node's certificate.
+    /// The authorities of those who connect to us.
+    Clients,
+    /// The own certificate.
     Certificate,
     /// Its key.
     Key,
@@ -129,10 +134,10 @@ impl Tls {
     /// # Errors
     /// What is wrong with the files; at least one thing.
     pub fn load(files: &TlsFiles, node: NodeId, unix_ms: u64) -> Result<Self, Vec<TlsError>> {
-        let authorities = authorities(&files.authority, unix_ms);
-        let chain = certificates(&files.certificate);
+        let authorities = files::authorities(&files.authority, unix_ms);
+        let chain = files::certificates(&files.certificate);
         let chain = chain.map_err(|kind| files.error(TlsFile::Certificate, kind));
-        let key = key(&files.key).map_err(|kind| files.error(TlsFile::Key, kind));
+        let key = files::key(&files.key).map_err(|kind| files.error(TlsFile::Key, kind));
         let authorities = authorities.map_err(|kind| files.error(TlsFile::Authority, kind));
         let (authorities, chain, key) = match (authorities, chain, key) {
             (Ok(authorities), Ok(chain), Ok(key)) => (authorities, chain, key),
@@ -152,24 +157,25 @@ impl Tls {
         let (client, server) = parts.configs();
         Ok(Self { files: files.clone(), node, client, server, expiries })
     }
+}
 
-    /// Reads the same files once more.
-    pub(crate) fn reload(&self, unix_ms: u64) -> Result<Self, Vec<TlsError>> {
+impl Credentials for Tls {
+    /// Who was dialled; `None` if the connection came in.
+    type Peer = Option<NodeId>;
+
+    fn begin(&self, peer: &Option<NodeId>) -> Result<Connection, Error> {
+        match peer {
+            Some(peer) => ClientConnection::new(self.client.clone(), server_name(*peer))
+                .map(Connection::Client),
+            None => ServerConnection::new(self.server.clone()).map(Connection::Server),
+        }
+    }
+
+    fn reload(&self, unix_ms: u64) -> Result<Self, Vec<TlsError>> {
         Self::load(&self.files, self.node, unix_ms)
     }
 
-    /// Begins a connection that was dialled to `peer`.
-    pub(crate) fn dialled(&self, peer: NodeId) -> Result<Connection, Error> {
-        ClientConnection::new(self.client.clone(), server_name(peer)).map(Connection::Client)
-    }
-
-    /// Begins a connection that came in.
-    pub(crate) fn accepted(&self) -> Result<Connection, Error> {
-        ServerConnection::new(self.server.clone()).map(Connection::Server)
-    }
-
-    /// When the certificates of the files end.
-    pub(crate) fn expiries(&self) -> &[Expiry] {
+    fn expiries(&self) -> &[Expiry] {
         &self.expiries
     }
 }
@@ -183,7 +189,7 @@ impl fmt::Debug for Tls {
 impl TlsFiles {
     fn error(&self, file: TlsFile, kind: TlsErrorKind) -> TlsError {
         let path = match file {
-            TlsFile::Authority => &self.authority,
+            TlsFile::Authority | TlsFile::Clients => &self.authority,
             TlsFile::Certificate => &self.certificate,
             TlsFile::Key => &self.key,
         };
@@ -206,29 +212,15 @@ impl Parts {
         key: PrivateKeyDer<'static>,
     ) -> Result<Self, (TlsFile, TlsErrorKind)> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let key = provider.key_provider.load_private_key(key);
-        let key = key.map_err(|_| (TlsFile::Key, TlsErrorKind::KeyKind))?;
-        let certified = CertifiedKey::new(chain, key);
-        match certified.keys_match() {
-            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(Error::InconsistentKeys(_)) => {
-                return Err((TlsFile::Key, TlsErrorKind::KeyMismatch));
-            }
-            Err(_) => {
-                let kind = TlsErrorKind::Certificate(CertificateFault::Unsound);
-                return Err((TlsFile::Certificate, kind));
-            }
-        }
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(authorities.iter().cloned());
-        let roots = Arc::new(roots);
+        let certified = files::certified(&provider, chain, key)?;
         let no_roots =
             |_| (TlsFile::Authority, TlsErrorKind::Certificate(CertificateFault::Unsound));
+        let roots = files::roots(authorities);
         let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
         let servers = servers.build().map_err(no_roots)?;
         let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
         let clients = clients.build().map_err(no_roots)?;
-        Ok(Self { provider, certified: Arc::new(certified), servers, clients })
+        Ok(Self { provider, certified, servers, clients })
     }
 
     /// Checks the own certificate as peers at either end will.
@@ -265,37 +257,4 @@ impl Parts {
 
 fn server_name(node: NodeId) -> ServerName<'static> {
     ServerName::try_from(name(node)).expect("letters, digits and hyphens are a DNS name")
-}
-
-/// Reads the authorities that have not expired.
-fn authorities(path: &Path, unix_ms: u64) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
-    let all = certificates(path)?;
-    let (mut kept, mut days) = (Vec::new(), u64::MAX);
-    for one in all {
-        let expiry = Expiry::at(path, 1, &one);
-        let expiry = expiry.ok_or(TlsErrorKind::Certificate(CertificateFault::Unsound))?;
-        match u64::try_from(expiry.days_left(unix_ms)) {
-            Ok(_) => kept.push(one),
-            Err(_) => days = days.min(expiry.days_left(unix_ms).unsigned_abs()),
-        }
-    }
-    if kept.is_empty() {
-        return Err(TlsErrorKind::Certificate(CertificateFault::Expired { days }));
-    }
-    Ok(kept)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
-    let bytes = std::fs::read(path).map_err(TlsErrorKind::Read)?;
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    read.ok().filter(|list| !list.is_empty()).ok_or(TlsErrorKind::Empty("certificate"))
-}
-
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErrorKind> {
-    let meta = std::fs::metadata(path).map_err(TlsErrorKind::Read)?;
-    if meta.mode() & 0o004 != 0 {
-        return Err(TlsErrorKind::Public);
-    }
-    let bytes = std::fs::read(path).map_err(TlsErrorKind::Read)?;
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| TlsErrorKind::Empty("private key"))
 }

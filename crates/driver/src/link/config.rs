@@ -113,7 +113,7 @@ impl Security {
             Err(errors) => {
                 for error in errors {
                     let key = match error.file {
-                        TlsFile::Authority => "authority",
+                        TlsFile::Authority | TlsFile::Clients => "authority",
                         TlsFile::Certificate => "certificate",
                         TlsFile::Key => "key",
                     };

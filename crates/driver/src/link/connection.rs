@@ -1,6 +1,6 @@
 //! The life of one connection: connecting, greeting, up, closed.
 
-use std::io;
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -9,8 +9,7 @@ use rustls::Connection as Session;
 use tracing::{debug, error, info, warn};
 
 use super::ending::Ending;
-use super::stream::{ReadError, Stream};
-use super::{Identity, Links};
+use super::{Identity, Links, SEALED_LEN_MAX};
 use crate::codec;
 use crate::frame::{
     Fault, Frame, HELLO_MAX, HELLO_V1, HelloV1, KEEPALIVE as KEEPALIVE_KIND, KIND_FIRST,
@@ -19,10 +18,11 @@ use crate::frame::{
 use crate::node::{Class, Input, NodeId};
 use crate::patience::{BACKOFF_MIN, GREETING_MAX, KEEPALIVE, SILENCE_MAX};
 use crate::queue::{CONGESTED_AFTER, Queue};
+use crate::tls::wire::{ReadError, Wire, is_transient};
 use crate::tls::{CertificateFault, check_name};
 
 pub(super) struct Connection {
-    pub(super) stream: Stream,
+    pub(super) wire: Wire,
     pub(super) remote: SocketAddr,
     /// Which of the targets was dialled.
     pub(super) target: Option<usize>,
@@ -68,7 +68,7 @@ impl Connection {
 
     /// Whether all that was queued is with the kernel.
     pub(super) fn is_flushed(&self) -> bool {
-        self.queue.is_empty() && self.stream.is_flushed()
+        self.queue.is_empty() && self.wire.is_flushed()
     }
 
     /// Queues a frame of the links' own.
@@ -83,7 +83,7 @@ impl Links {
     /// The dialled peer answered, or nobody did.
     pub(super) fn connected(&mut self, now: Instant, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let socket = &*connection.stream.socket;
+        let socket = &*connection.wire.socket;
         let outcome = match socket.take_error() {
             Ok(None) => self.poller.modify(socket, id, false),
             Ok(Some(error)) | Err(error) => Err(error),
@@ -102,10 +102,12 @@ impl Links {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let target = connection.target.map(|target| &self.targets[target]);
         if let Some(handshakes) = &mut self.handshakes {
-            let socket = connection.stream.socket.clone();
+            let socket = connection.wire.socket.clone();
             self.poller.remove(&*socket);
             connection.state = State::Handshaking { until: now + GREETING_MAX };
-            if !handshakes.begin(id, socket, target.map(|target| target.peer)) {
+            if handshakes.running() < HANDSHAKES_MAX {
+                handshakes.begin(id, socket, target.map(|target| target.peer));
+            } else {
                 self.close(now, id, &Ending::Crowded);
             }
         } else if let Some(target) = target {
@@ -118,11 +120,11 @@ impl Links {
     pub(super) fn secured(&mut self, now: Instant, id: u64, session: Box<Session>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let State::Handshaking { until } = connection.state else { return };
-        if let Err(error) = self.poller.add(&*connection.stream.socket, id, false) {
+        if let Err(error) = self.poller.add(&*connection.wire.socket, id, false) {
             self.close(now, id, &error.into());
             return;
         }
-        connection.stream.secure(session);
+        connection.wire.secure(session, SEALED_LEN_MAX);
         connection.state = State::Greeting { until };
         if let Some(target) = connection.target {
             connection.say(now, HELLO_V1, &hello(&self.identity, self.targets[target].class));
@@ -144,7 +146,7 @@ impl Links {
             State::Up { .. } => (PAYLOAD_MAX, false),
         };
         self.counters.reads += 1;
-        match connection.stream.read(&mut scratch) {
+        match connection.wire.read(&mut scratch) {
             Ok((0, _)) => self.close(now, id, &Ending::Closed),
             Ok((len, bytes)) => {
                 connection.heard_at = now;
@@ -208,7 +210,7 @@ impl Links {
             return Err(Fault::WrongNode);
         }
         if self.handshakes.is_some() {
-            let shown = connection.stream.shown();
+            let shown = connection.wire.shown();
             let checked = shown.ok_or(CertificateFault::Unsound);
             checked.and_then(|shown| check_name(shown, peer)).map_err(Fault::Certificate)?;
         }
@@ -280,10 +282,13 @@ impl Links {
             return;
         }
         self.counters.writes += 1;
-        match connection.stream.write(&mut connection.queue) {
-            Ok(len) => {
-                self.counters.bytes_out += len as u64;
-                connection.said_at = now;
+        match connection.wire.write(&[IoSlice::new(connection.queue.bytes())]) {
+            Ok(written) => {
+                connection.queue.written(written.taken);
+                self.counters.bytes_out += written.sent as u64;
+                if 0 < written.sent {
+                    connection.said_at = now;
+                }
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => {
@@ -295,7 +300,7 @@ impl Links {
         if blocked != connection.blocked {
             connection.blocked = blocked;
             self.look_at = self.look_at.min(connection.deadline(now));
-            if let Err(error) = self.poller.modify(&*connection.stream.socket, id, blocked) {
+            if let Err(error) = self.poller.modify(&*connection.wire.socket, id, blocked) {
                 self.close(now, id, &error.into());
                 return;
             }
@@ -348,9 +353,9 @@ impl Links {
     pub(super) fn close(&mut self, now: Instant, id: u64, why: &Ending) {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.strangers.remove(&id);
-        self.poller.remove(&*connection.stream.socket);
+        self.poller.remove(&*connection.wire.socket);
         // Others may hold the file open; the peer is to see the end anyway.
-        let _ = connection.stream.socket.shutdown(std::net::Shutdown::Both);
+        let _ = connection.wire.socket.shutdown(std::net::Shutdown::Both);
         let remote = connection.remote;
         match connection.state {
             State::Connecting { .. } => debug!(%remote, %why, "link not made"),
@@ -421,6 +426,5 @@ fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes, [0x15 | 0x16, 3, ..])
 }
 
-pub(super) fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
+/// Handshakes at once, those included that were given up.
+const HANDSHAKES_MAX: usize = 1024;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::stream::ReadError;
 use crate::frame::Fault;
 use crate::metrics::Metrics;
 use crate::node::NodeId;
 use crate::tls::HandshakeFault;
+use crate::tls::wire::ReadError;
 
 /// The same refusal of the same node is logged once in this time.
 const LOG_PERIOD: Duration = Duration::from_secs(60);

@@ -1,5 +1,6 @@
 //! Streams of SIP without TCP: ordered, late instead of lossy, and mortal.
 //!
+//! TLS costs nothing here and fails only where the other end has none, or has it alone.
 //! A message is cut out of what comes by the same framer as with real sockets. Every message comes whole,
 //! so of a listener's limits only the time to connect and that to acknowledge play a part.
 
@@ -23,6 +24,7 @@ const EPHEMERAL_FIRST: u16 = 49_152;
 pub(super) struct Listening {
     local: SocketAddr,
     limits: StreamLimits,
+    is_tls: bool,
 }
 
 /// A connection: who made it, and whom it was made to.
@@ -88,6 +90,7 @@ impl<N: Node> Sim<N> {
         socket: SocketId,
         local: SocketAddr,
         limits: StreamLimits,
+        is_tls: bool,
     ) -> Result<SocketAddr, BindError> {
         let slot = &self.nodes[node];
         if slot.listening.contains_key(&socket) || slot.sockets.contains_key(&socket) {
@@ -100,7 +103,7 @@ impl<N: Node> Sim<N> {
         if taken.into_iter().any(|other| other.local == local) {
             return Err(BindError::InUse);
         }
-        self.nodes[node].listening.insert(socket, Listening { local, limits });
+        self.nodes[node].listening.insert(socket, Listening { local, limits, is_tls });
         Ok(local)
     }
 
@@ -271,8 +274,11 @@ impl<N: Node> Sim<N> {
         if slot.host_is_down {
             return;
         }
+        let End { node, socket: from, .. } = &self.streams[stream].ends[0];
+        let is_tls = self.nodes[*node].listening.get(from).is_some_and(|from| from.is_tls);
         let mut listening = slot.listening.iter().filter(|_| slot.node.is_some());
-        let socket = listening.find(|(_, other)| other.local == to).map(|(socket, _)| *socket);
+        let fits = |other: &Listening| other.local == to && other.is_tls == is_tls;
+        let socket = listening.find(|(_, other)| fits(other)).map(|(socket, _)| *socket);
         if let Some(socket) = socket {
             let end = &mut self.streams[stream].ends[1];
             end.socket = socket;

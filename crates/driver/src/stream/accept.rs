@@ -1,13 +1,14 @@
 //! Who gets a place among the connections of a listener.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sip_core::framer::{Crowd, CrowdError};
 use tracing::warn;
 
 use super::connection::Connection;
 use super::ending::{Ending, Refusal};
+use super::securing::Securing;
 use super::{PAUSE, Streams, is_passing};
 use crate::node::SocketId;
 use crate::sys::files_max;
@@ -18,6 +19,11 @@ impl Streams {
         let share = self.share();
         for _ in 0..ACCEPTS_MAX {
             let Some(listener) = self.listeners.get_mut(&id) else { return };
+            if listener.securing.as_ref().is_some_and(Securing::is_behind) {
+                self.poller.remove(&listener.socket);
+                listener.paused_until = Some(now + BREATH);
+                return;
+            }
             let (socket, remote) = match listener.socket.accept() {
                 Ok((socket, remote)) => (socket, remote.as_socket()),
                 Err(error) if is_passing(&error) => return,
@@ -32,7 +38,7 @@ impl Streams {
                 }
             };
             let Some(remote) = remote else { continue };
-            let limits = listener.limits;
+            let (limits, is_tls) = (listener.limits, listener.securing.is_some());
             if let Err(full) = self.enter(now, id, remote.ip(), share) {
                 let refusal = match full {
                     CrowdError::Source => Refusal::Source,
@@ -43,7 +49,7 @@ impl Streams {
                 }
                 continue;
             }
-            let connection = Connection::accepted(now, id, socket, remote, limits);
+            let connection = Connection::accepted(now, id, socket, remote, limits, is_tls);
             self.counters.accepted += 1;
             self.insert(now, connection);
         }
@@ -124,6 +130,8 @@ pub(super) fn files() -> usize {
     files.saturating_sub(kept)
 }
 
+/// How long nothing is accepted while handshakes that were given up are to come back.
+const BREATH: Duration = Duration::from_millis(10);
 /// How many connections one turn accepts.
 const ACCEPTS_MAX: usize = 64;
 /// Files that SIP streams leave to links, HTTP and the store.

@@ -1,24 +1,28 @@
 //! One connection of a SIP stream.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rustls::Connection as Session;
 use sip_core::framer::Framer;
 use socket2::Socket;
 
 use super::StreamLimits;
 use crate::node::SocketId;
+use crate::tls::wire::{ReadError, Scratch, Wire};
 
 pub(super) struct Connection {
-    pub(super) socket: Socket,
+    pub(super) wire: Wire,
     pub(super) listener: SocketId,
     pub(super) remote: SocketAddr,
     pub(super) limits: StreamLimits,
     /// We made it; else the peer did.
     pub(super) is_made: bool,
+    /// Nothing is said or heard before a handshake.
+    pub(super) is_tls: bool,
     state: State,
     pub(super) framer: Framer,
     /// Whole messages that are not, or not wholly, with the kernel, and where else they may go.
@@ -27,6 +31,8 @@ pub(super) struct Connection {
     queue_len: usize,
     /// How much of the first one is.
     begun: usize,
+    /// How much more is encrypted, and not wholly with the kernel.
+    sealed: usize,
     /// When anything last went either way.
     pub(super) moved_at: Instant,
     /// A peer that made it must have said a message until then.
@@ -52,6 +58,8 @@ pub(super) struct Unsent {
 enum State {
     /// The peer has not answered.
     Connecting { until: Instant },
+    /// TLS is not there yet; the socket is lent to the handshakes.
+    Securing { until: Instant },
     /// Messages flow.
     Open,
     /// The peer broke the limits, and may read what is said until then.
@@ -66,9 +74,13 @@ impl Connection {
         socket: Socket,
         remote: SocketAddr,
         limits: StreamLimits,
+        is_tls: bool,
     ) -> Self {
-        let framer = Framer::accepted(limits.framer(), now);
-        Self::new(now, listener, socket, remote, framer, limits, State::Open)
+        let state = match is_tls {
+            true => State::Securing { until: now + limits.message_time_max },
+            false => State::Open,
+        };
+        Self { is_tls, ..Self::new(now, listener, socket, remote, limits, state) }
     }
 
     /// A connection that we make.
@@ -78,9 +90,10 @@ impl Connection {
         socket: Socket,
         remote: SocketAddr,
         limits: StreamLimits,
+        is_tls: bool,
     ) -> Self {
         let state = State::Connecting { until: now + limits.connect_time_max };
-        Self::new(now, listener, socket, remote, Framer::new(limits.framer()), limits, state)
+        Self { is_tls, ..Self::new(now, listener, socket, remote, limits, state) }
     }
 
     fn new(
@@ -88,22 +101,27 @@ impl Connection {
         listener: SocketId,
         socket: Socket,
         remote: SocketAddr,
-        framer: Framer,
         limits: StreamLimits,
         state: State,
     ) -> Self {
         let is_made = matches!(state, State::Connecting { .. });
+        let framer = match is_made {
+            true => Framer::new(limits.framer()),
+            false => Framer::accepted(limits.framer(), now),
+        };
         let mut connection = Self {
-            socket,
+            wire: Wire::new(socket),
             listener,
             remote,
             limits,
             is_made,
+            is_tls: false,
             state,
             framer,
             queue: VecDeque::new(),
             queue_len: 0,
             begun: 0,
+            sealed: 0,
             moved_at: now,
             first_until: (!is_made).then_some(now + limits.message_time_max.max(FIRST_MAX)),
             answers_only: is_made,
@@ -119,6 +137,11 @@ impl Connection {
         matches!(self.state, State::Connecting { .. })
     }
 
+    /// Whether its socket is lent to the handshakes.
+    pub(super) fn is_securing(&self) -> bool {
+        matches!(self.state, State::Securing { .. })
+    }
+
     pub(super) fn is_closing(&self) -> bool {
         matches!(self.state, State::Closing { .. })
     }
@@ -129,7 +152,7 @@ impl Connection {
     }
 
     pub(super) fn is_flushed(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.wire.is_flushed()
     }
 
     /// When it has carried nothing for too long.
@@ -141,7 +164,9 @@ impl Connection {
     /// When it must be looked after.
     pub(super) fn deadline(&self) -> Instant {
         match self.state {
-            State::Connecting { until } | State::Closing { until } => until,
+            State::Connecting { until } | State::Securing { until } | State::Closing { until } => {
+                until
+            }
             State::Open => {
                 let due = [self.framer.poll_timeout(), self.first_until];
                 due.into_iter().flatten().fold(self.idle_at(), Instant::min)
@@ -151,12 +176,29 @@ impl Connection {
 
     /// The peer answered, or nobody did.
     pub(super) fn connected(&mut self, now: Instant) -> io::Result<()> {
-        if let Some(error) = self.socket.take_error()? {
+        if let Some(error) = self.wire.socket.take_error()? {
             return Err(error);
         }
-        self.state = State::Open;
+        self.state = match self.state {
+            State::Connecting { until } if self.is_tls => State::Securing { until },
+            State::Connecting { .. }
+            | State::Securing { .. }
+            | State::Open
+            | State::Closing { .. } => State::Open,
+        };
         self.moved_at = now;
         Ok(())
+    }
+
+    /// The handshake is done.
+    pub(super) fn secured(&mut self, now: Instant, session: Box<Session>) {
+        self.wire.secure(session, SEALED_LEN_MAX);
+        self.state = State::Open;
+        self.moved_at = now;
+        self.blocked = false;
+        if !self.is_made {
+            self.framer = Framer::accepted(self.limits.framer(), now);
+        }
     }
 
     /// Reads nothing more.
@@ -186,11 +228,11 @@ impl Connection {
     }
 
     /// Reads once into the framer; returns how much came.
-    pub(super) fn read(&mut self, now: Instant, scratch: &mut [u8]) -> io::Result<usize> {
-        let len = (&self.socket).read(scratch)?;
+    pub(super) fn read(&mut self, now: Instant, scratch: &mut Scratch) -> Result<usize, ReadError> {
+        let (len, bytes) = self.wire.read(scratch)?;
         if 0 < len {
             self.moved_at = now;
-            self.framer.handle_input(now, &scratch[..len]);
+            self.framer.handle_input(now, bytes);
         }
         Ok(len)
     }
@@ -204,9 +246,14 @@ impl Connection {
             .take(SLICES_MAX)
             .map(|unsent| IoSlice::new(&unsent.bytes[std::mem::take(&mut begun)..]))
             .collect();
-        let len = (&self.socket).write_vectored(&slices)?;
-        self.moved_at = now;
-        self.begun += len;
+        let written = self.wire.write(&slices)?;
+        if 0 < written.sent {
+            self.moved_at = now;
+        }
+        self.sealed += written.taken;
+        if self.wire.is_flushed() {
+            self.begun += std::mem::take(&mut self.sealed);
+        }
         while let Some(Unsent { bytes, .. }) = self.queue.front()
             && bytes.len() <= self.begun
         {
@@ -217,7 +264,7 @@ impl Connection {
         if self.queue.is_empty() && SLICES_MAX < self.queue.capacity() {
             self.queue = VecDeque::new();
         }
-        Ok(len)
+        Ok(written.sent)
     }
 
     /// Takes what was not wholly said.
@@ -231,6 +278,8 @@ fn cost(bytes: &Bytes) -> usize {
     bytes.len() + size_of::<Unsent>()
 }
 
+/// How much is encrypted and not yet taken by the kernel.
+const SEALED_LEN_MAX: usize = 1 << 15;
 /// How many messages one write takes.
 const SLICES_MAX: usize = 64;
 /// How long a peer may take to its first message, whatever else it says; not less than for any message.

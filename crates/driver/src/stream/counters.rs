@@ -15,10 +15,12 @@ pub(super) struct Counters {
     pub(super) writes: u64,
     pub(super) pings: u64,
     pub(super) unsent: u64,
+    pub(super) secured: u64,
 }
 
 impl Streams {
-    pub(crate) fn metrics(&self, out: &mut Metrics) {
+    /// Adds the figures of `unix_ms` milliseconds since 1970.
+    pub(crate) fn metrics(&self, unix_ms: u64, out: &mut Metrics) {
         if self.listeners.is_empty() {
             return;
         }
@@ -44,5 +46,6 @@ impl Streams {
         let (name, help) = ("driver_streams", "Connections of SIP streams that are open.");
         out.gauge(name, help, &[], f64::from(open));
         self.endings.metrics(out);
+        self.securing_metrics(unix_ms, out);
     }
 }

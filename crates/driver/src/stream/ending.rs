@@ -11,6 +11,7 @@ use sip_core::framer::FramerError;
 use tracing::info;
 
 use crate::metrics::Metrics;
+use crate::tls::{CertificateFault, HandshakeFault};
 
 /// The same reason is logged once in this time.
 const LOG_PERIOD: Duration = Duration::from_secs(60);
@@ -20,6 +21,8 @@ const LOG_PERIOD: Duration = Duration::from_secs(60);
 pub(super) enum Ending {
     #[error(transparent)]
     Framer(#[from] FramerError),
+    #[error(transparent)]
+    Tls(#[from] HandshakeFault),
     #[error("it carried nothing for too long")]
     Idle,
     #[error("no message came over it")]
@@ -56,6 +59,10 @@ impl Ending {
     fn label(&self) -> &'static str {
         match self {
             Self::Framer(error) => framer_label(*error),
+            Self::Tls(HandshakeFault::Certificate(CertificateFault::WrongNode { .. })) => {
+                "certificate_of_another_name"
+            }
+            Self::Tls(fault) => fault.label(),
             Self::Idle => "idle",
             Self::Wordless => "wordless",
             Self::Displaced => "displaced",
@@ -105,6 +112,11 @@ impl Endings {
     /// Counts a peer that broke the limits, and logs it now and then.
     pub(super) fn note(&mut self, now: Instant, remote: SocketAddr, why: &Ending) {
         self.count(why);
+        self.tell(now, remote, why);
+    }
+
+    /// Logs, now and then, that a peer broke the rules.
+    pub(super) fn tell(&mut self, now: Instant, remote: SocketAddr, why: &Ending) {
         if self.logs(now, why.label()) {
             info!(%remote, %why, "connection cut; the next ones for this are only counted for a while");
         }

@@ -1,5 +1,7 @@
 //! What no node sees of streams.
 
+mod secure;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
@@ -8,6 +10,7 @@ use crate::metrics::Metrics;
 use crate::run::clock;
 
 const ID: SocketId = SocketId(1);
+const TOKENS: Tokens = Tokens { listeners: 1 << 62, connections: 1 << 61, handshakes: 7 };
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// A stream socket, and the peers that made connections to it.
@@ -24,8 +27,8 @@ impl Site {
 
     fn at(local: SocketAddr, limits: StreamLimits) -> Self {
         let poller = Rc::new(Poller::new().unwrap());
-        let mut streams = Streams::new(poller, Tokens { listeners: 1 << 62, connections: 1 << 61 });
-        let local = streams.listen(ID, local, limits).unwrap();
+        let mut streams = Streams::new(poller, TOKENS).unwrap();
+        let local = streams.listen(ID, local, limits, None).unwrap();
         Self { streams, local, peers: Vec::new() }
     }
 
@@ -46,7 +49,7 @@ impl Site {
 
     fn refused(&self) -> String {
         let mut metrics = Metrics::default();
-        self.streams.metrics(&mut metrics);
+        self.streams.metrics(0, &mut metrics);
         metrics.text()
     }
 }
@@ -100,7 +103,7 @@ fn a_peer_that_only_says_keep_alives_is_cut_and_one_with_a_message_is_not() {
 fn the_kernel_asks_whether_a_silent_peer_is_still_there() {
     let mut site = Site::new(StreamLimits::default());
     let id = site.enter(clock(), 1)[0];
-    let socket = &site.streams.connections[&id].socket;
+    let socket = &site.streams.connections[&id].wire.socket;
     assert!(socket.keepalive().unwrap());
     assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(60));
     assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
@@ -138,7 +141,7 @@ fn one_peer_is_sent_to_over_so_many_connections() {
 fn all_listeners_share_the_files() {
     let mut site = Site::new(StreamLimits::default());
     let (other, limits) = (SocketId(2), StreamLimits::default());
-    let local = site.streams.listen(other, LOCAL, limits).unwrap();
+    let local = site.streams.listen(other, LOCAL, limits, None).unwrap();
     site.streams.files = 8;
     let now = clock();
     site.enter(now, 5);

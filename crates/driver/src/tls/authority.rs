@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData as _,
+    KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use time::{Duration, OffsetDateTime};
 
-use super::{TlsFiles, name};
+use super::{Domain, SipTlsFiles, TlsFiles, name};
 use crate::node::NodeId;
 
 /// How long a node's certificate holds unless told otherwise, in days.
@@ -63,6 +63,16 @@ pub fn files(folder: &Path, node: NodeId) -> TlsFiles {
     }
 }
 
+/// Returns where [`issue_sip`] puts the files of a domain. They ask nobody for a certificate.
+pub fn sip_files(folder: &Path, domain: &Domain) -> SipTlsFiles {
+    SipTlsFiles {
+        certificate: folder.join(format!("sip-{domain}.pem")),
+        key: folder.join(format!("sip-{domain}.key")),
+        authority: Some(folder.join(AUTHORITY)),
+        clients: None,
+    }
+}
+
 /// Issues certificates for `days` days from `unix_ms` on, milliseconds since 1970, by the authority in
 /// `folder`; makes that if there is none. Keys can be read by their owner only. No file is overwritten.
 ///
@@ -76,23 +86,77 @@ pub fn issue(
 ) -> Result<Vec<TlsFiles>, IssueError> {
     let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
     let all: Vec<TlsFiles> = nodes.iter().map(|&node| files(folder, node)).collect();
-    let taken = all.iter().flat_map(|one| [&one.certificate, &one.key]).find(|path| path.exists());
+    let wanted = nodes.into_iter().zip(&all).map(|(node, files)| Wanted {
+        name: name(node),
+        alternatives: CertificateParams::new([name(node)]),
+        certificate: &files.certificate,
+        key: &files.key,
+    });
+    issue_all(folder, wanted.collect(), days, unix_ms)?;
+    Ok(all)
+}
+
+/// Does the same for listeners of SIP over TLS: a certificate has the domain as a SIP URI and as a DNS
+/// name (RFC 5922 §4), or the address.
+///
+/// # Errors
+/// As [`issue`].
+pub fn issue_sip(
+    folder: &Path,
+    domains: &[Domain],
+    days: u32,
+    unix_ms: u64,
+) -> Result<Vec<SipTlsFiles>, IssueError> {
+    let all: Vec<SipTlsFiles> = domains.iter().map(|domain| sip_files(folder, domain)).collect();
+    let wanted = domains.iter().zip(&all).map(|(domain, files)| Wanted {
+        name: domain.to_string(),
+        alternatives: alternatives(domain),
+        certificate: &files.certificate,
+        key: &files.key,
+    });
+    issue_all(folder, wanted.collect(), days, unix_ms)?;
+    Ok(all)
+}
+
+/// A certificate that is to be issued.
+struct Wanted<'a> {
+    name: String,
+    alternatives: Result<CertificateParams, rcgen::Error>,
+    certificate: &'a Path,
+    key: &'a Path,
+}
+
+fn issue_all(
+    folder: &Path,
+    wanted: Vec<Wanted<'_>>,
+    days: u32,
+    unix_ms: u64,
+) -> Result<(), IssueError> {
+    let taken = wanted.iter().flat_map(|one| [one.certificate, one.key]).find(|path| path.exists());
     if let Some(taken) = taken {
-        return Err(IssueError::Taken(taken.clone()));
+        return Err(IssueError::Taken(taken.to_owned()));
     }
     let at = i64::try_from(unix_ms / 1000).ok();
     let now = at.and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
     let now = now.ok_or(IssueError::Make(rcgen::Error::Time))?;
     let authority = Authority::open(folder, now)?;
-    for (node, files) in nodes.into_iter().zip(&all) {
+    let until = authority.until.min(now + Duration::days(days.into()));
+    for Wanted { name, alternatives, certificate, key: key_path } in wanted {
         let key = KeyPair::generate().map_err(IssueError::Make)?;
-        let until = authority.until.min(now + Duration::days(days.into()));
-        let params = params(node, now, until).map_err(IssueError::Make)?;
-        let certificate = params.signed_by(&key, &authority.issuer).map_err(IssueError::Make)?;
-        write(&files.key, &key.serialize_pem(), SECRET)?;
-        write(&files.certificate, &certificate.pem(), OPEN)?;
+        let params = params(alternatives.map_err(IssueError::Make)?, name, now, until);
+        let made = params.signed_by(&key, &authority.issuer).map_err(IssueError::Make)?;
+        write(key_path, &key.serialize_pem(), SECRET)?;
+        write(certificate, &made.pem(), OPEN)?;
     }
-    Ok(all)
+    Ok(())
+}
+
+fn alternatives(domain: &Domain) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new([domain.to_string()])?;
+    if !domain.is_address() {
+        params.subject_alt_names.push(SanType::URI(format!("sip:{domain}").try_into()?));
+    }
+    Ok(params)
 }
 
 struct Authority {
@@ -157,19 +221,19 @@ impl Authority {
 }
 
 fn params(
-    node: NodeId,
+    mut params: CertificateParams,
+    name: String,
     now: OffsetDateTime,
     until: OffsetDateTime,
-) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new([name(node)])?;
-    params.distinguished_name.push(DnType::CommonName, name(node));
+) -> CertificateParams {
+    params.distinguished_name.push(DnType::CommonName, name);
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.not_before = now - SLACK;
     params.not_after = until;
-    Ok(params)
+    params
 }
 
 /// Writes a new file.

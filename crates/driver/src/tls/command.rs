@@ -4,9 +4,10 @@ use std::error::Error;
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgGroup, ArgMatches, Command, value_parser};
 
-use super::authority::{DAYS, DAYS_MAX, issue};
+use super::Domain;
+use super::authority::{DAYS, DAYS_MAX, issue, issue_sip};
 use crate::node::NodeId;
 use crate::run::unix_ms;
 
@@ -25,17 +26,24 @@ pub(crate) fn command() -> Command {
         .value_name("ID,ID,…")
         .value_delimiter(',')
         .value_parser(value_parser!(u16).range(1..))
-        .required(true)
-        .help("The ids of the nodes");
+        .help("The ids of the nodes, for their links");
+    let domains = Arg::new(DOMAINS)
+        .long("sip")
+        .value_name("NAME,NAME,…")
+        .value_delimiter(',')
+        .value_parser(value_parser!(Domain))
+        .help("Names or addresses of hosts, for their SIP over TLS");
     let days = Arg::new(VALID)
         .long("days")
         .value_name("N")
         .value_parser(value_parser!(u32).range(1..=i64::from(DAYS_MAX)))
         .help(format!("How long a certificate holds: {DAYS} days unless told otherwise"));
     Command::new(NAME)
-        .about("Makes certificates and keys for node links, and their authority if there is none")
+        .about("Makes certificates and keys, and their authority if there is none")
         .arg(folder)
+        .group(ArgGroup::new("who").args([NODES, DOMAINS]).required(true).multiple(true))
         .arg(nodes)
+        .arg(domains)
         .arg(days)
 }
 
@@ -44,14 +52,19 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Box<dyn Error + Send + S
     let folder: &PathBuf = arguments.get_one(FOLDER).expect("the argument is required");
     let nodes: Vec<NodeId> =
         arguments.get_many(NODES).into_iter().flatten().copied().map(NodeId).collect();
+    let domains: Vec<Domain> = arguments.get_many(DOMAINS).into_iter().flatten().cloned().collect();
     let days = arguments.get_one(VALID).copied().unwrap_or(DAYS);
-    for files in issue(folder, &nodes, days, unix_ms())? {
-        let (certificate, key) = (files.certificate.display(), files.key.display());
-        writeln!(stdout(), "{certificate} {key}")?;
+    let links = issue(folder, &nodes, days, unix_ms())?;
+    let sip = issue_sip(folder, &domains, days, unix_ms())?;
+    let links = links.iter().map(|files| (&files.certificate, &files.key));
+    for (certificate, key) in links.chain(sip.iter().map(|files| (&files.certificate, &files.key)))
+    {
+        writeln!(stdout(), "{} {}", certificate.display(), key.display())?;
     }
     Ok(())
 }
 
 const FOLDER: &str = "folder";
 const NODES: &str = "nodes";
+const DOMAINS: &str = "sip";
 const VALID: &str = "days";

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rustls::pki_types::CertificateDer;
 
+use crate::metrics::Metrics;
+
 /// A certificate that has no longer than this is told every day.
 pub(crate) const WARN_DAYS: i64 = 30;
 const DAY_MS: u64 = 86_400_000;
@@ -29,6 +31,19 @@ impl Expiry {
         let (_, parsed) = x509_parser::parse_x509_certificate(one).ok()?;
         let seconds = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
         Some(Self { path: path.to_owned(), number, until_ms: seconds.saturating_mul(1000) })
+    }
+
+    /// Adds how many days are left to figures.
+    pub(crate) fn metrics(
+        &self,
+        unix_ms: u64,
+        name: &'static str,
+        help: &'static str,
+        out: &mut Metrics,
+    ) {
+        let (file, number) = (self.path.display().to_string(), self.number.to_string());
+        let days = i32::try_from(self.days_left(unix_ms)).unwrap_or(i32::MAX);
+        out.gauge(name, help, &[("file", &file), ("number", &number)], f64::from(days));
     }
 
     /// Whole days that are left at `unix_ms`; less than zero once it has expired.

@@ -82,14 +82,18 @@ pub(crate) enum HandshakeFault {
     Certificate(CertificateFault),
     #[error("the peer shows no certificate")]
     NoCertificate,
-    #[error("the peer speaks without TLS, and links here are with TLS")]
+    #[error("the peer speaks without TLS where it is asked for")]
     Plaintext,
     #[error("the peer refuses our certificate or TLS: {0:?}")]
     Refused(AlertDescription),
-    #[error("the peer has no TLS 1.3 that fits ours")]
+    #[error("the peer has no TLS that fits ours")]
     Incompatible,
     #[error("the peer breaks the protocol of TLS: {0}")]
     Protocol(Error),
+    #[error("the handshake is longer than any should be")]
+    TooLong,
+    #[error("the handshake takes too long")]
+    Late,
     #[error("the peer closed during the handshake")]
     Closed,
     #[error("the connection failed during the handshake: {0}")]
@@ -120,7 +124,9 @@ impl HandshakeFault {
             | Self::Plaintext
             | Self::Refused(_)
             | Self::Incompatible => true,
-            Self::Protocol(_) | Self::Closed | Self::Failed(_) => false,
+            Self::Protocol(_) | Self::TooLong | Self::Late | Self::Closed | Self::Failed(_) => {
+                false
+            }
         }
     }
 
@@ -131,8 +137,10 @@ impl HandshakeFault {
             Self::NoCertificate => "no_certificate",
             Self::Plaintext => "plaintext",
             Self::Refused(_) => "refused_by_peer",
-            Self::Incompatible => "no_tls_1_3",
+            Self::Incompatible => "tls_incompatible",
             Self::Protocol(_) => "tls_protocol",
+            Self::TooLong => "handshake_too_long",
+            Self::Late => "handshake_slow",
             Self::Closed => "handshake_closed",
             Self::Failed(_) => "handshake_failed",
         }

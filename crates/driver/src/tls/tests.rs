@@ -1,8 +1,8 @@
 //! Files of certificates, right and wrong.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
-use super::authority::{DAYS, IssueError, files, issue};
+use super::authority::{DAYS, IssueError, files, issue, issue_sip};
 use super::*;
 use crate::run::unix_ms;
 
@@ -28,6 +28,11 @@ impl Folder {
     /// Makes a certificate that holds, and loads it.
     pub(crate) fn tls(&self, node: u16) -> Tls {
         Tls::load(&self.issue(node, unix_ms()), NodeId(node), unix_ms()).unwrap()
+    }
+
+    /// Makes a certificate of a listener for SIP that holds for a year from `unix_ms` on.
+    pub(crate) fn sip(&self, domain: &str, unix_ms: u64) -> SipTlsFiles {
+        issue_sip(&self.0, &[domain.parse().unwrap()], DAYS, unix_ms).unwrap().remove(0)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -319,7 +319,7 @@ fn what_was_said_with_the_stop_goes_out_over_a_connection_that_is_being_made() {
 fn a_stream_and_a_datagram_socket_may_have_one_address_and_not_one_name() {
     let node = Remote::start(config(1));
     let local = node.bind(None);
-    let listen = |socket| Output::Listen { socket, local, limits: LIMITS };
+    let listen = |socket| Output::Listen { socket, local, limits: LIMITS, tls: None };
     node.order(listen(SOCKET));
     let error = BindError::InUse;
     assert_eq!(node.next(), Input::BindFailed { socket: SOCKET, error });
@@ -333,7 +333,7 @@ fn a_stream_and_a_datagram_socket_may_have_one_address_and_not_one_name() {
 
 fn listening(limits: StreamLimits) -> (Remote, SocketAddr) {
     let node = Remote::start(config(1));
-    node.order(Output::Listen { socket: SOCKET, local: ANY, limits });
+    node.order(Output::Listen { socket: SOCKET, local: ANY, limits, tls: None });
     let Input::Bound { socket: SOCKET, local } = node.next() else { panic!("not bound") };
     (node, local)
 }

@@ -1,4 +1,4 @@
-//! TLS handshakes, on a thread of their own: their arithmetic keeps no link waiting.
+//! TLS handshakes, on a thread of their own: their arithmetic keeps nobody else waiting.
 //!
 //! The loop owns every connection and its deadline. It lends the socket for the handshake, and ends
 //! one that takes too long by shutting the socket down. Whatever is lent comes back once.
@@ -14,25 +14,35 @@ use rustls::Connection as Session;
 use socket2::Socket;
 use tracing::{error, info, warn};
 
-use crate::metrics::Metrics;
-use crate::node::NodeId;
+use super::wire::is_transient;
+use super::{Expiry, HandshakeFault, TlsError, Watch};
 use crate::run::unix_ms;
 use crate::sys::{Bell, Poller};
-use crate::tls::{Expiry, HandshakeFault, Tls, Watch};
 
-/// Handshakes at once, those included that the loop has given up.
-const HANDSHAKES_MAX: usize = 1024;
+/// What one handshake may take in, in bytes: chains of certificates are shorter.
+const HANDSHAKE_LEN_MAX: usize = 3 << 14;
 /// How often the certificates are looked at.
 const LOOK_PERIOD: Duration = Duration::from_secs(600);
 const BELL_TOKEN: u64 = u64::MAX;
 
+/// What is shown and asked for in handshakes.
+pub(crate) trait Credentials: Sized + Send + 'static {
+    /// Who is at the other end, as far as that is known.
+    type Peer: Send;
+
+    /// Begins a connection.
+    fn begin(&self, peer: &Self::Peer) -> Result<Session, rustls::Error>;
+    /// Reads the same files once more.
+    fn reload(&self, unix_ms: u64) -> Result<Self, Vec<TlsError>>;
+    /// When the certificates of the files end.
+    fn expiries(&self) -> &[Expiry];
+}
+
 /// The loop's side.
-pub(super) struct Handshakes {
-    orders: Sender<Order>,
+pub(crate) struct Handshakes<C: Credentials> {
+    orders: Sender<Order<C>>,
     outcomes: Receiver<Outcome>,
     bell: Arc<Bell>,
-    /// Rung by the thread.
-    pub(super) done: Arc<Bell>,
     lent: usize,
     /// When the certificates in use end.
     expiries: Vec<Expiry>,
@@ -40,10 +50,10 @@ pub(super) struct Handshakes {
 }
 
 /// How a handshake ended.
-pub(super) type Ended = (u64, Result<Box<Session>, HandshakeFault>);
+pub(crate) type Ended = (u64, Result<Box<Session>, HandshakeFault>);
 
-enum Order {
-    Begin(Lent),
+enum Order<C: Credentials> {
+    Begin(Lent, C::Peer),
     Reload,
     End,
 }
@@ -52,8 +62,6 @@ enum Order {
 struct Lent {
     id: u64,
     socket: Arc<Socket>,
-    /// Who was dialled; `None` if it came in.
-    dialled: Option<NodeId>,
 }
 
 enum Outcome {
@@ -61,45 +69,42 @@ enum Outcome {
     Reloaded(Option<Vec<Expiry>>),
 }
 
-impl Handshakes {
-    pub(super) fn start(tls: Tls) -> io::Result<Self> {
+impl<C: Credentials> Handshakes<C> {
+    /// Starts the thread, which rings `done` when there is something to be told.
+    pub(crate) fn start(credentials: C, done: Arc<Bell>) -> io::Result<Self> {
         let (orders, from_loop) = channel();
         let (to_loop, outcomes) = channel();
-        let (bell, done) = (Arc::new(Bell::new()?), Arc::new(Bell::new()?));
-        let expiries = tls.expiries().to_vec();
+        let bell = Arc::new(Bell::new()?);
+        let expiries = credentials.expiries().to_vec();
         let poller = Poller::new()?;
         poller.add(&*bell, BELL_TOKEN, false)?;
         let worker = Worker {
-            tls,
+            credentials,
             poller,
             orders: from_loop,
             outcomes: to_loop,
             bell: bell.clone(),
-            done: done.clone(),
+            done,
             running: BTreeMap::new(),
             watch: Watch::default(),
         };
         std::thread::Builder::new().name("handshakes".into()).spawn(move || worker.run())?;
-        Ok(Self { orders, outcomes, bell, done, lent: 0, expiries, reloads_failed: 0 })
+        Ok(Self { orders, outcomes, bell, lent: 0, expiries, reloads_failed: 0 })
     }
 
-    /// Begins a handshake; returns false if there are too many.
-    pub(super) fn begin(&mut self, id: u64, socket: Arc<Socket>, dialled: Option<NodeId>) -> bool {
-        if HANDSHAKES_MAX <= self.lent {
-            return false;
-        }
+    /// Begins a handshake.
+    pub(crate) fn begin(&mut self, id: u64, socket: Arc<Socket>, peer: C::Peer) {
         self.lent += 1;
-        self.order(Order::Begin(Lent { id, socket, dialled }));
-        true
+        self.order(Order::Begin(Lent { id, socket }, peer));
     }
 
     /// Lets new connections have the certificates that are now in the files.
-    pub(super) fn reload(&self) {
+    pub(crate) fn reload(&self) {
         self.order(Order::Reload);
     }
 
     /// Returns the next handshake that has ended.
-    pub(super) fn poll_ended(&mut self) -> Option<Ended> {
+    pub(crate) fn poll_ended(&mut self) -> Option<Ended> {
         loop {
             match self.outcomes.try_recv().ok()? {
                 Outcome::Ended(ended) => {
@@ -112,48 +117,39 @@ impl Handshakes {
         }
     }
 
-    /// Adds the figures of `unix_ms` milliseconds since 1970.
-    pub(super) fn metrics(&self, unix_ms: u64, out: &mut Metrics) {
-        let (name, help) = (
-            "driver_certificate_days_left",
-            "Whole days until a certificate of a file expires; below zero once it has.",
-        );
-        for end in &self.expiries {
-            let (file, number) = (end.path.display().to_string(), end.number.to_string());
-            let labels = [("file", file.as_str()), ("number", number.as_str())];
-            let days = i32::try_from(end.days_left(unix_ms)).unwrap_or(i32::MAX);
-            out.gauge(name, help, &labels, f64::from(days));
-        }
-        let (name, help) =
-            ("driver_certificate_reloads_failed_total", "Times that the files were of no use.");
-        out.counter(name, help, &[], self.reloads_failed);
-        let lent = u32::try_from(self.lent).unwrap_or(u32::MAX);
-        out.gauge("driver_handshakes", "Handshakes of TLS at this time.", &[], f64::from(lent));
-    }
-
-    #[cfg(test)]
-    pub(super) fn running(&self) -> usize {
+    /// Handshakes at this time, those included that the loop has given up.
+    pub(crate) fn running(&self) -> usize {
         self.lent
     }
 
-    fn order(&self, order: Order) {
+    /// When the certificates in use end.
+    pub(crate) fn expiries(&self) -> &[Expiry] {
+        &self.expiries
+    }
+
+    /// How often the files were of no use.
+    pub(crate) fn reloads_failed(&self) -> u64 {
+        self.reloads_failed
+    }
+
+    fn order(&self, order: Order<C>) {
         // The thread ends after this, or with the process.
         let _ = self.orders.send(order);
         self.bell.wake_by_ref();
     }
 }
 
-impl Drop for Handshakes {
+impl<C: Credentials> Drop for Handshakes<C> {
     fn drop(&mut self) {
         self.order(Order::End);
     }
 }
 
 /// The thread's side.
-struct Worker {
-    tls: Tls,
+struct Worker<C: Credentials> {
+    credentials: C,
     poller: Poller,
-    orders: Receiver<Order>,
+    orders: Receiver<Order<C>>,
     outcomes: Sender<Outcome>,
     bell: Arc<Bell>,
     done: Arc<Bell>,
@@ -166,16 +162,18 @@ struct Handshake {
     session: Box<Session>,
     /// Watched for writing.
     blocked: bool,
+    /// How much has come.
+    read_len: usize,
 }
 
-impl Worker {
+impl<C: Credentials> Worker<C> {
     fn run(mut self) {
         let mut ready = Vec::new();
         loop {
             self.look_at_certificates();
             ready.clear();
             if let Err(error) = self.poller.wait(Some(LOOK_PERIOD), &mut ready) {
-                error!(%error, "handshakes ended: no new link can be made");
+                error!(%error, "handshakes ended: no new connection can be made");
                 return;
             }
             for &(token, _) in &ready {
@@ -193,7 +191,7 @@ impl Worker {
         self.bell.hush();
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Begin(lent)) => self.begin(lent),
+                Ok(Order::Begin(lent, peer)) => self.begin(lent, &peer),
                 Ok(Order::Reload) => self.reload(),
                 Ok(Order::End) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
@@ -201,11 +199,13 @@ impl Worker {
         }
     }
 
-    fn begin(&mut self, lent: Lent) {
+    fn begin(&mut self, lent: Lent, peer: &C::Peer) {
         let id = lent.id;
-        let session =
-            lent.dialled.map_or_else(|| self.tls.accepted(), |peer| self.tls.dialled(peer));
-        let session = session.map_err(HandshakeFault::of);
+        if Arc::strong_count(&lent.socket) == 1 {
+            // The loop has given it up before its turn came.
+            return self.tell(Outcome::Ended((id, Err(HandshakeFault::Closed))));
+        }
+        let session = self.credentials.begin(peer).map_err(HandshakeFault::of);
         let added = session.and_then(|session| {
             let added = self.poller.add(&*lent.socket, id, false);
             added.map(|()| session).map_err(|error| HandshakeFault::Failed(error.kind()))
@@ -213,7 +213,7 @@ impl Worker {
         match added {
             Ok(session) => {
                 let session = Box::new(session);
-                self.running.insert(id, Handshake { lent, session, blocked: false });
+                self.running.insert(id, Handshake { lent, session, blocked: false, read_len: 0 });
                 self.go_on(id);
             }
             Err(fault) => self.tell(Outcome::Ended((id, Err(fault)))),
@@ -240,16 +240,16 @@ impl Worker {
     }
 
     fn reload(&mut self) {
-        let expiries = match self.tls.reload(unix_ms()) {
-            Ok(tls) => {
-                info!("new links take the certificates that are now in the files");
+        let expiries = match self.credentials.reload(unix_ms()) {
+            Ok(credentials) => {
+                info!("new connections take the certificates that are now in the files");
                 self.watch = Watch::default();
-                self.tls = tls;
-                Some(self.tls.expiries().to_vec())
+                self.credentials = credentials;
+                Some(self.credentials.expiries().to_vec())
             }
             Err(errors) => {
                 for why in errors {
-                    error!(%why, "certificates not reloaded: new links take the old ones");
+                    error!(%why, "certificates not reloaded: new connections take the old ones");
                 }
                 None
             }
@@ -259,10 +259,10 @@ impl Worker {
 
     fn look_at_certificates(&mut self) {
         let now = unix_ms();
-        for end in self.watch.due(now, self.tls.expiries()) {
+        for end in self.watch.due(now, self.credentials.expiries()) {
             let (file, days) = (end.path.display(), end.days_left(now));
             if days < 0 {
-                error!(%file, "a certificate has expired: links that end will not come back");
+                error!(%file, "a certificate has expired: no new connection is taken with it");
             } else {
                 warn!(%file, days, "a certificate expires soon: issue another and send SIGHUP");
             }
@@ -282,20 +282,24 @@ impl Handshake {
         let mut socket = &*self.lent.socket;
         match self.session.read_tls(&mut socket) {
             Ok(0) => return Err(HandshakeFault::Closed),
-            Ok(_) => {
+            Ok(len) => {
+                self.read_len += len;
+                if HANDSHAKE_LEN_MAX < self.read_len {
+                    return Err(HandshakeFault::TooLong);
+                }
                 if let Err(error) = self.session.process_new_packets() {
                     // The peer is told why, if there is room.
                     let _ = self.session.write_tls(&mut socket);
                     return Err(HandshakeFault::of(error));
                 }
             }
-            Err(error) if super::is_transient(&error) => {}
+            Err(error) if is_transient(&error) => {}
             Err(error) => return Err(HandshakeFault::Failed(error.kind())),
         }
         while self.session.wants_write() {
             match self.session.write_tls(&mut socket) {
                 Ok(_) => {}
-                Err(error) if super::is_transient(&error) => return Ok(false),
+                Err(error) if is_transient(&error) => return Ok(false),
                 Err(error) => return Err(HandshakeFault::Failed(error.kind())),
             }
         }
