@@ -201,14 +201,21 @@ impl Core {
         Some(listener.advertise)
     }
 
-    /// Returns the listener for TCP at the address where a flow of datagrams has its own.
-    pub(crate) fn stream_beside(&self, flow: &Flow) -> Option<u8> {
+    /// Returns the listener for another transport beside that of a flow: for TCP at the same address and
+    /// port, for TLS, which has its own port, at the same address. Nothing leaves TLS.
+    pub(crate) fn beside(&self, flow: &Flow, transport: Transport) -> Option<u8> {
         let listeners = &self.gates.get(&flow.gate)?.listeners;
         let own = listeners.iter().find(|own| own.id == flow.listener)?;
         let beside = |it: &&Listener| {
-            it.transport == Transport::Tcp && it.advertise == own.advertise && own.id != it.id
+            it.transport == transport
+                && match transport {
+                    Transport::Udp => false,
+                    Transport::Tcp => it.advertise == own.advertise,
+                    Transport::Tls => it.advertise.ip() == own.advertise.ip(),
+                }
         };
-        listeners.iter().find(beside).map(|listener| listener.id)
+        let beside = listeners.iter().find(beside).map(|listener| listener.id);
+        beside.filter(|_| own.transport != Transport::Tls)
     }
 
     /// Returns the Via value of a new request that goes there; `None` when the gate is unknown.

@@ -90,7 +90,7 @@ impl Core {
         if !is_long || self.long.is_without(self.now, flow.remote) || !names(message, flow.remote) {
             return None;
         }
-        let listener = self.stream_beside(flow)?;
+        let listener = self.beside(flow, Transport::Tcp)?;
         Some(Flow { transport: Transport::Tcp, listener, connection: 0, ..*flow })
     }
 }

@@ -109,14 +109,13 @@ pub(crate) fn branch(slot: Slot, random: u64) -> String {
 
 /// Returns the Contact value towards `leg`.
 pub(crate) fn contact(leg: &Leg) -> Vec<u8> {
-    contact_at(leg.contact, leg.flow.transport)
-}
-
-fn contact_at(addr: SocketAddr, transport: Transport) -> Vec<u8> {
-    match transport {
+    let addr = leg.contact;
+    match leg.flow.transport {
         Transport::Udp => format!("<sip:{addr}>"),
         Transport::Tcp => format!("<sip:{addr};transport=tcp>"),
-        Transport::Tls => format!("<sips:{addr}>"),
+        // RFC 3261 §8.1.1.8, §12.1.1.
+        Transport::Tls if leg.dialog.secure => format!("<sips:{addr}>"),
+        Transport::Tls => format!("<sip:{addr};transport=tls>"),
     }
     .into_bytes()
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use failover::record::Target;
 use failover::{Aor, Flow, Transport};
-use sip_core::Uri;
+use sip_core::{Scheme, Uri};
 
 use crate::config::Trunk;
 use crate::core::Core;
@@ -34,12 +34,29 @@ pub(crate) fn trunks(
     targets: impl Iterator<Item = Trunk>,
     from: Flow,
 ) -> Vec<Target> {
-    let user = uri.user().unwrap_or_default();
-    targets.filter_map(|target| trunk(core, user, target, from)).collect()
+    targets.filter_map(|target| trunk(core, uri, target, from)).collect()
+}
+
+/// Returns those of the targets of a call to `uri` that it may go to: a SIPS URI is reached over TLS, and
+/// who calls one reaches nothing else (RFC 3261 §26.2.2, RFC 5630 §3.1.3).
+pub(crate) fn fitting(uri: &Uri<'_>, mut targets: Vec<Target>) -> Vec<Target> {
+    let is_asked = uri.scheme() == Scheme::Sips;
+    targets.retain(|target| match is_secure(&target.uri) {
+        true => target.flow.transport == Transport::Tls,
+        false => !is_asked,
+    });
+    targets
+}
+
+/// Whether a URI is a SIPS URI.
+pub(crate) fn is_secure(uri: &[u8]) -> bool {
+    Uri::parse(uri).is_ok_and(|uri| uri.scheme() == Scheme::Sips)
 }
 
 /// Calls to a trunk leave by the gate the caller came to.
-fn trunk(core: &Core, user: &[u8], trunk: Trunk, from: Flow) -> Option<Target> {
+fn trunk(core: &Core, called: &Uri<'_>, trunk: Trunk, from: Flow) -> Option<Target> {
+    let user = called.user().unwrap_or_default();
+    let is_secure = trunk.transport == Transport::Tls && called.scheme() == Scheme::Sips;
     let Trunk { addr: target, transport } = trunk;
     let listeners = &core.gates.get(&from.gate)?.listeners;
     let fits = |listener: &&crate::io::Listener| {
@@ -48,13 +65,14 @@ fn trunk(core: &Core, user: &[u8], trunk: Trunk, from: Flow) -> Option<Target> {
     let its = listeners.iter().filter(fits).find(|listener| listener.id == from.listener);
     let listener = its.or_else(|| listeners.iter().find(fits))?.id;
     let mut uri = Vec::with_capacity(64);
-    uri.extend_from_slice(b"sip:");
+    uri.extend_from_slice(if is_secure { b"sips:" } else { b"sip:" });
     if !user.is_empty() {
         uri.extend_from_slice(user);
         uri.push(b'@');
     }
     uri.extend_from_slice(target.to_string().as_bytes());
     match transport {
+        Transport::Tls if is_secure => {}
         Transport::Udp => {}
         Transport::Tcp => uri.extend_from_slice(b";transport=tcp"),
         Transport::Tls => uri.extend_from_slice(b";transport=tls"),

@@ -49,6 +49,14 @@ impl Transport {
         }
     }
 
+    /// Returns the port where SIP is spoken over it when nobody says otherwise (RFC 3261 §19.1.2).
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Udp | Self::Tcp => 5060,
+            Self::Tls => 5061,
+        }
+    }
+
     /// Returns whether the transport itself repeats what was lost.
     pub fn is_reliable(self) -> bool {
         match self {

@@ -91,8 +91,8 @@ impl B2b {
         // A phone may be gone meanwhile; a trunk is written down.
         if waiting.proposal.targets.iter().any(|target| target.registered) {
             let uri = waiting.uri();
-            waiting.proposal.targets =
-                routing::targets(&self.core, &self.registrar, &uri, waiting.way.0);
+            let targets = routing::targets(&self.core, &self.registrar, &uri, waiting.way.0);
+            waiting.proposal.targets = routing::fitting(&uri, targets);
         }
         let otherwise = elsewhere.map(|elsewhere| Otherwise {
             targets: self.trunks(&waiting, &elsewhere.targets),
@@ -115,7 +115,9 @@ impl B2b {
     }
 
     fn trunks(&self, waiting: &Waiting, targets: &[SocketAddr]) -> Vec<Target> {
-        routing::trunks(&self.core, &waiting.uri(), udp(targets), waiting.way.0)
+        let uri = waiting.uri();
+        let targets = routing::trunks(&self.core, &uri, udp(targets), waiting.way.0);
+        routing::fitting(&uri, targets)
     }
 
     /// Begins a call that waited. What refuses it now lets it count no more.

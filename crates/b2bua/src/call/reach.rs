@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use failover::record::Leg;
 use failover::{Flow, Transport};
-use sip_core::{Message, Uri};
+use sip_core::{Message, Scheme, Uri};
 
 use crate::core::Core;
 
@@ -24,17 +24,28 @@ pub(super) fn flow(core: &Core, leg: &Leg, source: Flow, honest: bool) -> Flow {
 pub(crate) fn towards(core: &Core, uri: &Uri<'_>, source: Flow, far: bool) -> Flow {
     let Some(ip) = uri.host().and_then(|host| host.ip()) else { return source };
     let near = ip == source.remote.ip();
-    let remote = SocketAddr::new(ip, uri.port().unwrap_or(SIP_PORT));
+    let beside = wanted(uri).filter(|transport| *transport != source.transport);
+    let beside = beside.and_then(|transport| Some((transport, core.beside(&source, transport)?)));
+    let transport = beside.map_or(source.transport, |(transport, _)| transport);
+    let remote = SocketAddr::new(ip, uri.port().unwrap_or_else(|| transport.port()));
     if !(near || far) || !is_one_host(remote) || ip.is_ipv4() != source.remote.is_ipv4() {
         return source;
     }
     let connection = if near { source.connection } else { 0 };
     let flow = Flow { remote, connection, ..source };
-    let wants_tcp = uri.param(b"transport").is_some_and(|name| name.eq_ignore_ascii_case(b"tcp"));
-    match core.stream_beside(&source).filter(|_| wants_tcp) {
-        Some(listener) => Flow { transport: Transport::Tcp, listener, ..flow },
+    match beside {
+        Some((transport, listener)) => Flow { transport, listener, connection: 0, ..flow },
         None => flow,
     }
+}
+
+/// Returns the stream that a URI asks for.
+fn wanted(uri: &Uri<'_>) -> Option<Transport> {
+    let transport = uri.param(b"transport").unwrap_or_default();
+    if uri.scheme() == Scheme::Sips || transport.eq_ignore_ascii_case(b"tls") {
+        return Some(Transport::Tls);
+    }
+    transport.eq_ignore_ascii_case(b"tcp").then_some(Transport::Tcp)
 }
 
 /// Returns whether the peer that sent a request names the address it sends from.
@@ -51,5 +62,3 @@ fn is_one_host(addr: SocketAddr) -> bool {
         && !ip.is_multicast()
         && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
-
-const SIP_PORT: u16 = 5060;

@@ -294,11 +294,17 @@ impl Proposal {
         if !body.is_empty() && sdp::audio(body).is_none() {
             return Err(488);
         }
+        let targets = routing::targets(core, registrar, uri, flow);
+        let is_somewhere = !targets.is_empty();
+        let targets = routing::fitting(uri, targets);
+        if is_somewhere && targets.is_empty() {
+            return Err(480);
+        }
         Ok(Self {
             sdp: Bytes::copy_from_slice(body),
             contact: core.advertised(&flow).ok_or(500_u16)?,
             registered: registrar.knows(core, invite, &flow),
-            targets: routing::targets(core, registrar, uri, flow),
+            targets,
         })
     }
 }
@@ -393,8 +399,8 @@ fn callee(
         local_cseq: 0,
         remote_cseq: None,
         route_set: target.routes,
+        secure: routing::is_secure(&target.uri),
         remote_target: target.uri,
-        secure: false,
         confirmed: false,
     };
     new_leg(core, dialog, target.flow, contact, target.registered, true)

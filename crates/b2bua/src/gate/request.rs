@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use failover::Slot;
+use failover::{Slot, Transport};
 use sip_core::{Edit, Message, Method, Verdict, Via};
 
 use crate::Listener;
@@ -34,8 +34,11 @@ impl Request<'_> {
     /// gone: nowhere, which port 0 says, when a NAT seems to stand between.
     pub(super) fn remote(&self) -> SocketAddr {
         let from = self.arrival.from;
-        let sent_by = |via: &Via<'_>| via.port().filter(|port| *port != 0).unwrap_or(SIP_PORT);
-        if self.arrival.listener.transport.is_reliable() {
+        let transport = self.arrival.listener.transport;
+        let sent_by = |via: &Via<'_>| {
+            via.port().filter(|port| *port != 0).unwrap_or_else(|| transport.port())
+        };
+        if transport.is_reliable() {
             let via = self.via.as_ref();
             let via = via.filter(|via| via.host().ip().is_none_or(|ip| ip == from.ip()));
             return SocketAddr::new(from.ip(), via.map_or(0, sent_by));
@@ -78,14 +81,16 @@ impl Request<'_> {
                 let uri = self.message.request_uri()?;
                 let scheme = &uri[..uri.iter().position(|byte| *byte == b':')?];
                 let known = |name: &&[u8]| name.eq_ignore_ascii_case(scheme);
-                (!SCHEMES.iter().any(known)).then_some(416)
+                if !SCHEMES.iter().any(known) {
+                    return Some(416);
+                }
+                // RFC 3261 §26.2.2: every hop of such a request has TLS.
+                let insecure = self.arrival.listener.transport != Transport::Tls;
+                (insecure && scheme.eq_ignore_ascii_case(b"sips")).then_some(403)
             }
         }
     }
 }
-
-/// Where SIP is spoken when nobody says otherwise (RFC 3261 §19.1.2).
-const SIP_PORT: u16 = 5060;
 
 /// Schemes of a Request-URI that a b2b can do something with; others are answered 416.
 const SCHEMES: [&[u8]; 3] = [b"sip", b"sips", b"tel"];
