@@ -110,7 +110,7 @@ fn signalling(args: &Args) -> rm::Config {
     let mut config = rm::Config::new(failover::NodeId(RM.0), args.listen);
     config.roles = Roles { gate: true, b2b: true, controller: true };
     config.listeners =
-        vec![ListenerConfig { transport: Transport::Udp, listen: sip, advertise: sip }];
+        vec![ListenerConfig { transport: Transport::Udp, listen: sip, advertise: sip, tls: None }];
     config.trusted = args.trust.clone();
     let roles = PeerRoles { mediagate: true, ..PeerRoles::default() };
     config.peers = vec![Peer::new(failover::NodeId(MEDIAGATE.0), roles, None)];

@@ -13,6 +13,7 @@ use b2bua::gate::{Limits, Network};
 use b2bua::slot::SlotHash;
 use b2bua::{Listener, Transport};
 use driver::http::Token;
+use driver::tls::SipTls;
 use driver::{Class, Dial, LinksConfig, LogConfig, RunConfig, Security, StreamLimits};
 use failover::ownership::{self, Member};
 use failover::{Boot, Clock, NodeId};
@@ -135,7 +136,7 @@ pub struct PeerRoles {
 }
 
 /// One socket towards phones and trunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
     /// What it carries.
     pub transport: Transport,
@@ -143,6 +144,8 @@ pub struct ListenerConfig {
     pub listen: SocketAddr,
     /// The address that peers reach it at: stands in Contact and Via.
     pub advertise: SocketAddr,
+    /// What is shown and asked for; with [`Transport::Tls`] alone, which opens no socket without it.
+    pub tls: Option<SipTls>,
 }
 
 impl Config {

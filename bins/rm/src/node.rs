@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use b2bua::gate::{self, Gate};
-use b2bua::{B2b, Listener};
+use b2bua::{B2b, Listener, Transport};
 use driver::notes::{Found, Notes};
 use driver::store::{Loaded, Store};
 use driver::{Class, Input, Metrics, Node, Output, SocketId, Start, StopReason};
@@ -97,11 +97,15 @@ impl Rm {
         let is_witness = config.witness == Some(id) && !config.roles.gate;
         let mut outputs = VecDeque::new();
         for (socket, one) in (0..).map(SocketId).zip(&config.listeners) {
-            let local = one.listen;
-            outputs.push_back(if one.transport.is_reliable() {
-                Output::Listen { socket, local, limits: config.streams }
-            } else {
-                Output::Bind { socket, local, peer: None }
+            let (local, limits, tls) = (one.listen, config.streams, one.tls.clone());
+            outputs.push_back(match one.transport {
+                Transport::Udp => Output::Bind { socket, local, peer: None },
+                Transport::Tcp => Output::Listen { socket, local, limits, tls: None },
+                Transport::Tls if tls.is_some() => Output::Listen { socket, local, limits, tls },
+                Transport::Tls => {
+                    let reason = format!("no certificate for SIP over TLS on {local}");
+                    Output::Stop(StopReason::Failed(reason))
+                }
             });
         }
         let mut rm = Self {

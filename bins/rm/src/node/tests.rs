@@ -21,7 +21,7 @@ fn gate() -> (Rm, Instant) {
     config.roles = Roles { gate: true, ..Roles::default() };
     let listen = (address, 5060).into();
     let transport = Transport::Udp;
-    config.listeners.push(ListenerConfig { transport, listen, advertise: listen });
+    config.listeners.push(ListenerConfig { transport, listen, advertise: listen, tls: None });
     let roles = PeerRoles { b2b: true, ..PeerRoles::default() };
     config.peers.push(Peer::new(B2B, roles, None));
     #[expect(clippy::disallowed_methods, reason = "an origin for the test")]

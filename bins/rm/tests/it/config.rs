@@ -220,6 +220,51 @@ fn links_with_certificates_need_no_loopback_and_each_file_that_is_of_no_use_is_n
 }
 
 #[test]
+fn a_listener_for_tls_needs_files_that_are_of_use_and_no_other_has_any() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("config-sip-tls");
+    // It may be there from the last time.
+    let _ = std::fs::remove_dir_all(&folder);
+    let names = ["sip.example.com".parse().unwrap()];
+    driver::tls::authority::issue_sip(&folder, &names, 365, now_ms()).unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let tls = |key: &str, more: &str, target: &str| {
+        let (certificate, key) = (file("sip-sip.example.com.pem"), file(key));
+        format!(
+            "{WHOLE}[[listener]]\nlisten = \"127.0.0.1:5061\"\ntransport = \"tls\"\n\
+             certificate = {certificate:?}\nkey = {key:?}\n{more}\n\
+             [[route]]\ntargets = [\"{target}\"]\n"
+        )
+    };
+    let at = u32::try_from(WHOLE.lines().count()).unwrap() + 1;
+    let authority = format!("authority = {:?}", file("ca.pem"));
+    let domains = "domains = [{ at = \"192.0.2.1:5061\", name = \"sip.example.com\" }]";
+    let (key, udp, far) =
+        ("sip-sip.example.com.key", "192.0.2.1:5060", "192.0.2.1:5061;transport=tls");
+    Config::parse(&tls(key, "", udp)).unwrap();
+    Config::parse(&tls(key, &format!("{authority}\n{domains}"), far)).unwrap();
+    let double = domains.replace(" }]", " }, { at = \"192.0.2.1:5061\", name = \"b\" }]");
+    for (text, line_at, why) in [
+        (tls("none.key", "", udp), at + 4, "cannot be read"),
+        (tls("ca.key", "", udp), at + 4, "is not the key of the certificate"),
+        (tls(key, "clients = \"none.pem\"", udp), at + 5, "cannot be read"),
+        (tls(key, domains, udp), at + 5, "needs `authority`"),
+        (tls(key, &format!("{authority}\n{double}"), far), at + 6, "a second time"),
+        (tls(key, "", far), at + 6, "name in the [[listener]] the `authority`"),
+        (tls(key, "", udp).replace("\"tls\"", "\"tcp\""), at + 3, "`transport = \"tls\"`"),
+        (tls(key, "", udp).replace("key = ", "# key = "), at, "`key` in [listener] is missing"),
+    ] {
+        let faults = Config::parse(&text).unwrap_err().to_string();
+        assert_eq!(faults.lines().find_map(line), Some(line_at), "{faults}");
+        assert!(faults.contains(why), "{faults}");
+    }
+    let shared = tls(key, "", udp).replace("127.0.0.1:5061", "127.0.0.1:5062");
+    let shared =
+        format!("{shared}[[listener]]\nlisten = \"127.0.0.1:5062\"\ntransport = \"tcp\"\n");
+    let faults = Config::parse(&shared).unwrap_err().to_string();
+    assert!(faults.contains("where another listener has"), "{faults}");
+}
+
+#[test]
 fn an_address_of_another_machine_is_refused() {
     for (line, own) in [(5, "address = \"127.0.0.1\""), (23, "listen = \"127.0.0.1:5060\"")] {
         let text = WHOLE.replace(own, &own.replace("127.0.0.1", "192.0.2.1"));

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use b2bua::{Route, Transport, Trunk};
 use driver::config::{Key, Table, is_one_host};
+use driver::tls::SipTls;
 
 use crate::config::{Config, ListenerConfig};
 
-const TRANSPORTS: [(&str, Transport); 2] = [("udp", Transport::Udp), ("tcp", Transport::Tcp)];
+const TRANSPORTS: [(&str, Transport); 3] =
+    [("udp", Transport::Udp), ("tcp", Transport::Tcp), ("tls", Transport::Tls)];
 
 pub(super) fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {
     let mut taken: Vec<ListenerConfig> = Vec::new();
@@ -18,10 +20,17 @@ pub(super) fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {
         let key = key.required("the address of a SIP socket, such as \"127.0.0.1:5060\"");
         let listen = key.own_addr();
         let advertise = listener.key("advertise").addr();
+        let tls = match transport {
+            Transport::Tls => SipTls::read(listener),
+            Transport::Udp | Transport::Tcp => {
+                SipTls::forbid(listener);
+                None
+            }
+        };
         let Some(listen) = listen else { continue };
-        let clash = taken
-            .iter()
-            .find(|other| other.transport == transport && overlap(other.listen, listen));
+        let clash = taken.iter().find(|other| {
+            kind(other.transport) == kind(transport) && overlap(other.listen, listen)
+        });
         if let Some(ListenerConfig { listen: other, .. }) = clash {
             let text = format!("is {listen}, where another listener has {other}");
             listener.key("listen").fault(text);
@@ -37,7 +46,7 @@ pub(super) fn read_listeners(listeners: &[Table<'_>], config: &mut Config) {
         {
             listener.fault(format!("is advertised as {advertise}, as another listener is"));
         }
-        taken.push(ListenerConfig { transport, listen, advertise });
+        taken.push(ListenerConfig { transport, listen, advertise, tls });
     }
     config.listeners = taken;
     if let Some(first) = listeners.first()
@@ -77,7 +86,7 @@ pub(super) fn read_streams(streams: &Table<'_>, config: &mut Config) {
     }
     if streams.is_present() && !config.listeners.iter().any(|one| one.transport.is_reliable()) {
         streams.fault(
-            "limits connections, for which there is no [[listener]] with `transport = \"tcp\"`",
+            "limits connections, for which there is no [[listener]] with `transport = \"tcp\"` or \"tls\"",
         );
     }
 }
@@ -125,10 +134,22 @@ fn check_target(route: &Table<'_>, trunk: Trunk, config: &Config) {
         route.fault(format!(
             "leads to {target}, for which no [[listener]] has {name} and an address"
         ));
+    } else if transport == Transport::Tls
+        && listeners.iter().filter(|one| fits(one)).any(|one| !connects(one))
+    {
+        route.fault(format!(
+            "leads to {target} over TLS: name in the [[listener]] the `authority` that its \
+             certificate is from"
+        ));
     }
 }
 
-/// Reads where calls go: an address, and behind it `;transport=tcp` if that carries them.
+/// Whether a listener can make connections, as far as its files could be read.
+fn connects(one: &ListenerConfig) -> bool {
+    one.tls.as_ref().is_none_or(SipTls::connects)
+}
+
+/// Reads where calls go: an address, and behind it `;transport=tcp` or `tls` if that carries them.
 pub(crate) fn trunk(key: Key<'_>) -> Option<Trunk> {
     let what = "the address and port of one host, such as \"192.0.2.1:5060\" or \
                 \"192.0.2.1:5060;transport=tcp\"";
@@ -139,6 +160,11 @@ pub(crate) fn trunk(key: Key<'_>) -> Option<Trunk> {
         let is_there = addr.port() != 0 && is_one_host(addr.ip());
         is_there.then_some(Trunk { addr, transport: known.1 })
     })
+}
+
+/// Whether a transport has sockets for connections; those with and without TLS have ports in common.
+fn kind(transport: Transport) -> bool {
+    transport.is_reliable()
 }
 
 /// Returns whether the second of two sockets could not be opened.

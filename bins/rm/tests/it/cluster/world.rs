@@ -353,7 +353,8 @@ fn signalling(layout: Layout, ip: fn(u8) -> IpAddr) -> Vec<rm::Config> {
                 .collect();
             if roles.gate {
                 let listen = SocketAddr::new(ip(host), 5060);
-                let listener = |transport| ListenerConfig { transport, listen, advertise: listen };
+                let listener =
+                    |transport| ListenerConfig { transport, listen, advertise: listen, tls: None };
                 config.listeners = [Transport::Udp, Transport::Tcp].map(listener).to_vec();
             }
             config

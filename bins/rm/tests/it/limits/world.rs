@@ -322,7 +322,7 @@ fn node(
     if roles.gate {
         let listen = SocketAddr::new(config.address, 5060);
         let transport = Transport::Udp;
-        config.listeners = vec![ListenerConfig { transport, listen, advertise: listen }];
+        config.listeners = vec![ListenerConfig { transport, listen, advertise: listen, tls: None }];
     }
     config
 }
