@@ -3,7 +3,7 @@
 mod deaths;
 pub(crate) mod details;
 mod gates;
-mod next;
+pub(crate) mod next;
 mod pair;
 mod plan;
 mod restart;

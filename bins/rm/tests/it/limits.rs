@@ -81,6 +81,33 @@ fn a_pair_loses_the_node_that_does_not_count_and_its_calls_still_count_once() {
 }
 
 #[test]
+fn calls_stay_charged_while_each_node_of_a_pair_is_replaced_by_the_next_version() {
+    let mut world = World::new(16, &document("", 10));
+    assert_eq!([world.calls(0..3, 1), world.calls(8..10, 2)], [3, 2]);
+    let (speaker, partner) = world.speaker();
+    for node in [partner, speaker] {
+        world.upgrade(node);
+        assert_eq!([world.used(1, "welcome"), world.used(2, "welcome")], [3, 2]);
+        assert_eq!([world.counter(1, "all", "cap"), world.counter(2, "all", "cap")], [5, 5]);
+        assert_eq!(world.live(), 5, "{}", world.scenario);
+    }
+    assert_eq!(world.speaker().0, partner, "it spoke while the other was replaced");
+    let unknown = world.figure(OTHER, "rm_frames_dropped_total");
+    assert!(0 < unknown, "the next version says things that nobody knows");
+
+    // One of the next version dies: the other has its calls, and what they count.
+    world.scenario.sim().crash(partner);
+    world.run(Duration::from_secs(2));
+    assert_eq!((world.speaker().0, world.live()), (speaker, 5), "{}", world.scenario);
+    assert_eq!([world.calls(3..8, 1), world.calls(10..15, 2)], [2, 3]);
+    assert_eq!([world.used(1, "all"), world.used(2, "all")], [5, 5]);
+    world.scenario.sim().restart(partner);
+    world.run(Duration::from_secs(15));
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
 fn a_passive_segment_takes_no_call_not_even_of_a_tenant_without_a_limit() {
     let text = document("", 10).replace("calls = 10\n", "").replacen(COLD, "mode = \"cold\"", 1);
     let mut world = World::new(4, &text);

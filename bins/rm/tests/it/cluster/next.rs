@@ -9,10 +9,10 @@ use failover::replica::{Batch, Item};
 use rm::Rm;
 use rm::frames::Frame as _;
 
-/// How this version marks a record.
-const PRESENT: [u8; 2] = 0x0210_u16.to_be_bytes();
+/// How this version marks records, from here on one number for each form.
+const PRESENT: u16 = 0x0210;
 /// How the next one does; it reads both.
-const NEXT: [u8; 2] = 0x02f0_u16.to_be_bytes();
+const NEXT: u16 = 0x02f0;
 /// A frame that this version does not know.
 const NEWS: u16 = 0x02ff;
 
@@ -61,16 +61,18 @@ impl Node for Next {
     }
 }
 
-/// Returns the payload with records marked `to` where they were marked `from`.
-fn marked(frame: (Class, u16), payload: Bytes, from: [u8; 2], to: [u8; 2]) -> Bytes {
+/// Returns the payload with records marked from `to` on where they were marked from `from` on.
+fn marked(frame: (Class, u16), payload: Bytes, from: u16, to: u16) -> Bytes {
     if frame != (Class::Bulk, Batch::KIND) {
         return payload;
     }
     let mut batch: Batch = driver::codec::decode(&payload).expect("a batch");
     for item in &mut batch.items {
         let Item::Record { value: Some(value), .. } = item else { continue };
-        if let Some(rest) = value.strip_prefix(&from) {
-            *value = [&to, rest].concat().into();
+        let Some((mark, rest)) = value.split_first_chunk() else { continue };
+        let form = u16::from_be_bytes(*mark).checked_sub(from).filter(|form| *form < 0x10);
+        if let Some(form) = form {
+            *value = [&(to + form).to_be_bytes(), rest].concat().into();
         }
     }
     driver::codec::encode(&batch)

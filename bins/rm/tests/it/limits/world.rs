@@ -3,15 +3,16 @@
 //! The first has a gate, two b2bs and a controller, each in its own process; in the second one process
 //! does everything. The called phones are trunks: every node has a route to each.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use b2bua::{Route, Transport};
 use bytes::Bytes;
 use driver::notes::{MemoryNotes, Notes};
 use driver::store::{MemoryDisk, Store};
-use driver::{Class, Input, Metrics, Node, NodeId, Output, Reply, Request, Verb};
+use driver::{Class, Input, Metrics, Node, NodeId, Output, Reply, Request, StopReason, Verb};
 use election::Segment;
 use mediagate::{Forwarding, Mediagate};
 use rm::cluster::ClusterDocument;
@@ -19,6 +20,8 @@ use rm::{ClusterConfig, ListenerConfig, Peer, PeerRoles, Rm, Roles};
 use serde_json::Value;
 use testkit::scenario::Scenario;
 use testkit::{Command, PhoneId};
+
+use crate::cluster::next::Next;
 
 pub(crate) const GATE: NodeId = NodeId(10);
 pub(crate) const FIRST: NodeId = NodeId(11);
@@ -35,12 +38,15 @@ const CALLS: u32 = 16;
 
 pub(crate) enum Server {
     Rm(Box<Rm>),
+    Next(Next),
     Mediagate(Box<Mediagate>),
 }
 
 pub(crate) struct World {
     pub(crate) scenario: Scenario<Server>,
     asked: u64,
+    /// Which nodes start in the next version.
+    upgraded: Arc<Mutex<BTreeSet<NodeId>>>,
 }
 
 impl World {
@@ -69,6 +75,7 @@ impl World {
                 targets: vec![phones.sip_addr(phone).into()],
             })
             .collect();
+        let upgraded = Arc::new(Mutex::new(BTreeSet::new()));
         for mut config in nodes(document) {
             config.b2b.routes.clone_from(&routes);
             let dial: Vec<(NodeId, Class)> = config
@@ -80,10 +87,13 @@ impl World {
                 .collect();
             let (pad, disk) = (MemoryNotes::default(), MemoryDisk::default());
             let (id, address) = (NodeId(config.node.0), config.address);
+            let next = Arc::clone(&upgraded);
             scenario.add(id, address, &dial, move |start| {
                 let notes = config.cluster.is_some().then(|| Notes::memory(&pad));
                 let store = (id == OTHER).then(|| Store::memory(&disk));
-                Server::Rm(Box::new(Rm::with_stores(&config, &start, store, notes)))
+                let rm = Rm::with_stores(&config, &start, store, notes);
+                let is_next = next.lock().unwrap().contains(&id);
+                if is_next { Server::Next(Next::new(rm)) } else { Server::Rm(Box::new(rm)) }
             });
         }
         for (id, ip) in MEDIAGATES {
@@ -96,13 +106,23 @@ impl World {
                 Server::Mediagate(Box::new(Mediagate::new(&config, start)))
             });
         }
-        let mut world = Self { scenario, asked: 0 };
+        let mut world = Self { scenario, asked: 0, upgraded };
         world.run(Duration::from_secs(12));
         world
     }
 
     pub(crate) fn run(&mut self, span: Duration) {
         self.scenario.sim().run_for(span);
+    }
+
+    /// Lets a node drain, and starts it again in the next version.
+    pub(crate) fn upgrade(&mut self, node: NodeId) {
+        self.upgraded.lock().unwrap().insert(node);
+        self.scenario.sim().tell(node, Input::Drain);
+        self.run(Duration::from_secs(4));
+        assert_eq!(self.scenario.sim().stopped(node), Some(&StopReason::Drained));
+        self.scenario.sim().restart(node);
+        self.run(Duration::from_secs(12));
     }
 
     /// Begins the call with this number through a segment; returns its phones.
@@ -195,6 +215,7 @@ impl World {
         let b2bs = [FIRST, SECOND, OTHER].into_iter();
         let b2bs = b2bs.filter_map(|id| match self.scenario.server(id)? {
             Server::Rm(rm) => rm.b2b(),
+            Server::Next(next) => next.rm.b2b(),
             Server::Mediagate(_) => None,
         });
         b2bs.map(|b2b| b2b.figures().calls).sum()
@@ -226,6 +247,7 @@ impl Node for Server {
     fn handle_input(&mut self, now: Instant, input: Input) {
         match self {
             Self::Rm(node) => node.handle_input(now, input),
+            Self::Next(node) => node.handle_input(now, input),
             Self::Mediagate(node) => node.handle_input(now, input),
         }
     }
@@ -233,6 +255,7 @@ impl Node for Server {
     fn handle_timeout(&mut self, now: Instant) {
         match self {
             Self::Rm(node) => node.handle_timeout(now),
+            Self::Next(node) => node.handle_timeout(now),
             Self::Mediagate(node) => node.handle_timeout(now),
         }
     }
@@ -240,6 +263,7 @@ impl Node for Server {
     fn poll_output(&mut self) -> Option<Output> {
         match self {
             Self::Rm(node) => node.poll_output(),
+            Self::Next(node) => node.poll_output(),
             Self::Mediagate(node) => node.poll_output(),
         }
     }
@@ -247,6 +271,7 @@ impl Node for Server {
     fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Rm(node) => node.poll_timeout(),
+            Self::Next(node) => node.poll_timeout(),
             Self::Mediagate(node) => node.poll_timeout(),
         }
     }
@@ -254,6 +279,7 @@ impl Node for Server {
     fn metrics(&self, out: &mut Metrics) {
         match self {
             Self::Rm(node) => node.metrics(out),
+            Self::Next(node) => node.metrics(out),
             Self::Mediagate(node) => node.metrics(out),
         }
     }
