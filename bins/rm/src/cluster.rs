@@ -20,6 +20,8 @@ pub use frame::{ClusterFrame, Kept, Piece, PiecesTaken, Routed, Transfer};
 pub use pieces::PIECE_LEN;
 pub use plan::{Plan, Share};
 pub use usage::UsageEvent;
+#[cfg(test)]
+pub(crate) use view::MADE;
 pub use view::{ClusterView, CounterView, SegmentView, TenantView};
 
 use disk::Disk;

@@ -304,9 +304,11 @@ impl Membership {
             From::Answered { id, answer } => {
                 let reply = match answer {
                     Ok(version) => {
-                        Reply { status: 200, body: format!("{{\"version\":{version}}}\n") }
+                        Reply { status: 200, body: format!("{{\"version\":{version}}}\n").into() }
                     }
-                    Err(error) => Reply { status: error.status(), body: format!("{error}\n") },
+                    Err(error) => {
+                        Reply { status: error.status(), body: format!("{error}\n").into() }
+                    }
                 };
                 out.push_back(Output::Reply { id, reply });
             }

@@ -29,8 +29,8 @@ pub use link::{Dial, LinksConfig, LinksError, Security};
 pub use logging::{LogConfig, flush_log, logging};
 pub use metrics::Metrics;
 pub use node::{
-    BindError, Class, ConnectionId, Input, Node, NodeId, Output, Reply, Request, SocketId, Start,
-    StopReason, Verb,
+    BindError, Body, Class, ConnectionId, Input, Node, NodeId, Output, Reply, Request, SocketId,
+    Start, StopReason, Verb,
 };
 pub use program::{Apply, Program};
 pub use run::{RunConfig, RunError, run};

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -222,8 +223,56 @@ pub struct Reply {
     /// The status.
     pub status: u16,
     /// JSON when the status is 200, else lines of plain text.
-    pub body: String,
+    pub body: Body,
 }
+
+/// The words of an answer.
+#[derive(Clone)]
+pub struct Body(Words);
+
+#[derive(Clone)]
+enum Words {
+    Ready(String),
+    Later(Arc<dyn Fn() -> String + Send + Sync>),
+}
+
+impl Body {
+    /// Words that the thread makes which sends them, so that the loop does not wait for long ones.
+    pub fn later(make: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self(Words::Later(Arc::new(make)))
+    }
+
+    /// Returns the words.
+    pub fn into_text(self) -> String {
+        match self.0 {
+            Words::Ready(text) => text,
+            Words::Later(make) => make(),
+        }
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self(Words::Ready(text))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Words::Ready(text) => text.fmt(f),
+            Words::Later(_) => f.write_str("later"),
+        }
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        self.clone().into_text() == other.clone().into_text()
+    }
+}
+
+impl Eq for Body {}
 
 /// Why a socket could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -114,6 +114,8 @@ impl Cluster {
         member.flat_map(move |member| {
             let (document, ledger) = (member.document(), member.ledger());
             document.tree().iter().skip(first).map(move |(id, node)| {
+                #[cfg(test)]
+                MADE.set(MADE.get() + 1);
                 let counter = |counter| {
                     let view = ledger.view(id, counter);
                     let place = document.place(id, counter);
@@ -153,4 +155,10 @@ impl Cluster {
         };
         self.plan.segments.keys().filter_map(held).collect()
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many views of tenants were made in this thread.
+    pub(crate) static MADE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

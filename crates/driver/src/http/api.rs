@@ -109,5 +109,6 @@ async fn ask(
     };
     let kind = if status == 200 { "application/json" } else { "text/plain; charset=utf-8" };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, [(header::CONTENT_TYPE, kind), (header::CONNECTION, "close")], body).into_response()
+    (status, [(header::CONTENT_TYPE, kind), (header::CONNECTION, "close")], body.into_text())
+        .into_response()
 }

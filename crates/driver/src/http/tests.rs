@@ -53,7 +53,7 @@ fn what_the_node_is_asked_it_answers_and_only_who_knows_the_token_changes_anythi
             for (id, request) in board.take_requests() {
                 let body = format!("{{\"n\":{}}}", seen.len());
                 seen.push(request);
-                board.reply(id, Reply { status: 200, body });
+                board.reply(id, Reply { status: 200, body: body.into() });
             }
             std::thread::yield_now();
         }

@@ -176,8 +176,8 @@ impl World {
 
     pub(crate) fn json(&mut self, node: NodeId, path: &str) -> Value {
         let reply = self.ask(node, Verb::Get, path, "");
-        assert_eq!(reply.status, 200, "{}", reply.body);
-        serde_json::from_str(&reply.body).unwrap()
+        assert_eq!(reply.status, 200, "{:?}", reply.body);
+        serde_json::from_str(&reply.body.into_text()).unwrap()
     }
 
     /// Returns how many calls a segment counts at a tenant or profile.
