@@ -59,8 +59,8 @@ pub(crate) struct Call {
     foreign: bool,
     /// Where the call goes if there are no ports for it, until it has some.
     pub(crate) otherwise: Option<Otherwise>,
-    /// The record as it was reported last.
-    fingerprint: u64,
+    /// The record as it was reported last; `None` when it is to be reported after whatever happens next.
+    fingerprint: Option<u64>,
     /// The record is too long to be kept elsewhere.
     oversized: bool,
     /// What the record says now must be kept elsewhere before anything more is said.
@@ -104,7 +104,7 @@ impl Call {
             unstored: [0..0, 0..0],
             foreign: false,
             otherwise: None,
-            fingerprint: 0,
+            fingerprint: None,
             oversized: false,
             barrier: false,
         }
@@ -163,9 +163,10 @@ impl Call {
         if !core.changes.is_on() || self.record.phase == Phase::Placing {
             return;
         }
-        let fingerprint = fingerprint(&self.record);
-        if over || fingerprint != self.fingerprint {
-            self.fingerprint = fingerprint;
+        let before = self.fingerprint.take();
+        // What a barrier or a tombstone stands for is news anyway, and soon followed by more.
+        self.fingerprint = (!barrier && !over).then(|| fingerprint(&self.record));
+        if before.is_none() || self.fingerprint != before {
             let oversized = !over && RECORD_LEN_MAX < self.record.len_bound();
             core.unprotected += usize::from(oversized);
             core.unprotected -= usize::from(self.oversized);
