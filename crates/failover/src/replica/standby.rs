@@ -282,22 +282,22 @@ impl Replica {
         let copy = &mut self.slots[usize::from(slot.0)];
         let shown = copy.filling.is_none() && matches!(key, Key::Aor(_));
         let records = copy.filling.as_mut().unwrap_or(&mut copy.records);
-        let older = match value.clone() {
+        if shown {
+            let (key, value) = (key.clone(), value.clone());
+            self.outputs.push_back(ReplicaOutput::Copied { slot, key, value });
+        }
+        let key_len = weight(&key, None);
+        let older = match value {
             Some(value) => {
-                let len = weight(&key, Some(&value));
-                copy.len += len;
-                self.len += len;
-                records.insert(key.clone(), value)
+                copy.len += key_len + value.len();
+                self.len += key_len + value.len();
+                records.insert(key, value)
             }
             None => records.remove(&key),
         };
         if let Some(older) = older {
-            let len = weight(&key, Some(&older));
-            copy.len -= len;
-            self.len -= len;
-        }
-        if shown {
-            self.outputs.push_back(ReplicaOutput::Copied { slot, key, value });
+            copy.len -= key_len + older.len();
+            self.len -= key_len + older.len();
         }
     }
 
