@@ -21,10 +21,17 @@ pub(super) struct Peer {
     moved_at: Instant,
     /// Said and not sent.
     pending: Vec<Item>,
-    /// Since when nothing but barriers is pending: those that come close together share a frame.
-    gathers_from: Option<Instant>,
-    /// When barriers were sent last, if that was just now.
+    /// Until when what is pending waits for more, as long as that is barriers alone: those that come
+    /// close together share a frame.
+    gathers_until: Option<Instant>,
+    /// When barriers were sent last.
     framed_at: Option<Instant>,
+    /// When what leaves now was to leave.
+    due_at: Option<Instant>,
+    /// Barriers that are not acknowledged: the last item of their frame, and when it should have left.
+    left: Option<(u64, Instant)>,
+    /// How long a frame takes to leave and to be answered, on average of late.
+    answer: Duration,
     /// What is said and not acknowledged, in bytes: up to which item, and how much.
     flights: VecDeque<(u64, usize)>,
     in_flight: usize,
@@ -90,8 +97,11 @@ impl Peer {
             acked: 0,
             moved_at: now,
             pending: Vec::new(),
-            gathers_from: None,
+            gathers_until: None,
             framed_at: None,
+            due_at: None,
+            left: None,
+            answer: ANSWER,
             flights: VecDeque::new(),
             in_flight: 0,
             barriers: VecDeque::new(),
@@ -112,14 +122,15 @@ impl Peer {
 
     /// Forgets the stream; what is said from now on is of another one, if the phase lets it.
     pub(super) fn clear(&mut self, now: Instant, phase: Phase) {
-        let (retry, check_next) = (self.retry, self.check_next);
+        let Self { retry, check_next, answer, .. } = *self;
         let id = StreamId { boot: self.id.boot, number: self.id.number.saturating_add(1) };
         // A stalled standby is heard until it has taken what was sent.
         let (id, sent, acked) = match phase {
             Phase::Stalled => (self.id, self.sent, self.acked),
             Phase::Down | Phase::Streaming | Phase::Resting => (id, 0, 0),
         };
-        *self = Self { phase, id, sent, acked, retry, check_next, ..Self::new(id.boot, now) };
+        *self =
+            Self { phase, id, sent, acked, retry, check_next, answer, ..Self::new(id.boot, now) };
         if phase == Phase::Resting {
             self.retry_later(now);
         }
@@ -144,7 +155,7 @@ impl Peer {
 
     /// Says `item` with the next flush; returns its number.
     pub(super) fn say(&mut self, item: Item) -> u64 {
-        self.gathers_from = None;
+        self.gathers_until = None;
         self.said += 1;
         let len = match &item {
             Item::Record { key, value, .. } => weight(key, value.as_ref()),
@@ -179,9 +190,13 @@ impl Peer {
             }
         }
         let (slot, key) = key_of_slot;
-        let gathers_from = if self.pending.is_empty() { Some(now) } else { self.gathers_from };
+        let gathers_until = match self.framed_at {
+            _ if !self.pending.is_empty() => self.gathers_until,
+            Some(at) => Some(now.max(at + self.gathers())),
+            None => Some(now),
+        };
         let number = self.say(Item::Record { slot, key, value });
-        self.gathers_from = gathers_from.filter(|_| self.pending.len() < GATHERED_MAX);
+        self.gathers_until = gathers_until.filter(|_| self.pending.len() < GATHERED_MAX);
         self.barriers.push_back((number, now));
         number
     }
@@ -241,18 +256,28 @@ impl Peer {
 
     /// A turn in which something else happened as well may take along what gathers.
     pub(super) fn pass_by(&mut self, now: Instant) {
-        self.framed_at.take_if(|at| *at + GATHER_MIN <= now);
+        if let Some(until) = &mut self.gathers_until
+            && *until <= now + GATHER_LESS
+        {
+            *until = now.min(*until);
+        }
     }
 
-    /// Returns when the barriers that gather are to be sent.
-    fn gathered_at(&self) -> Option<Instant> {
-        let from = self.gathers_from?;
-        Some(self.framed_at.map_or(from, |at| from.max(at + GATHER_MAX)))
+    /// Returns how long barriers gather: twice the time of an answer is left of what one may wait.
+    fn gathers(&self) -> Duration {
+        BARRIER_MAX.saturating_sub(2 * self.answer).min(GATHER_MAX)
+    }
+
+    /// Takes in how long the last barriers took.
+    fn answered(&mut self, now: Instant) {
+        let Some((_, at)) = self.left.take_if(|(last, _)| *last <= self.acked) else { return };
+        let answer = now.saturating_duration_since(at).min(BARRIER_MAX);
+        self.answer = (7 * self.answer + answer) / 8;
     }
 
     /// Returns the next batch of what was said; `None` when all is sent, or still gathers.
     pub(super) fn batch(&mut self, now: Instant) -> Option<Batch> {
-        if self.pending.is_empty() || self.gathers_from.is_some() {
+        if self.pending.is_empty() || self.gathers_until.is_some() {
             return None;
         }
         let mut len = 0;
@@ -269,11 +294,13 @@ impl Peer {
         if self.is_idle() {
             self.moved_at = now;
         }
-        if !self.barriers.is_empty() {
-            self.framed_at = Some(now);
-        }
         let first = self.sent + 1;
         self.sent += items.len() as u64;
+        if !self.barriers.is_empty() {
+            self.framed_at = Some(now);
+            let due_at = self.due_at.take().unwrap_or(now);
+            self.left.get_or_insert((self.sent, due_at));
+        }
         Some(Batch { stream: self.id, first, items })
     }
 
@@ -286,6 +313,7 @@ impl Peer {
             self.acked = taken;
             self.moved_at = now;
         }
+        self.answered(now);
         while let Some(&(last, len)) = self.flights.front()
             && last <= self.acked
         {
@@ -338,10 +366,8 @@ impl Peer {
     /// again.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Pace> {
         self.pass_by(now);
-        let leaves = self.gathered_at().is_some_and(|at| at <= now);
-        if leaves {
-            self.gathers_from = None;
-        }
+        self.due_at = self.gathers_until.take_if(|until| *until <= now);
+        let leaves = self.due_at.is_some();
         // A frame that leaves anyway takes along what would soon need one of its own.
         let turns_at = if leaves { now + TURN / 4 } else { now };
         if self.turn_at.is_some_and(|at| at <= turns_at) {
@@ -370,7 +396,7 @@ impl Peer {
             None => self.barriers.front().map(|&(_, at)| at + BARRIER_MAX),
         };
         let check = (self.phase == Phase::Streaming).then_some(self.check_at);
-        let ends = [barrier, self.gathered_at(), self.turn_at, self.retry_at, check];
+        let ends = [barrier, self.gathers_until, self.turn_at, self.retry_at, check];
         ends.into_iter().chain([self.silent_at()]).flatten().min()
     }
 }
@@ -385,13 +411,15 @@ pub(super) enum Pace {
 /// A change that nothing waits for waits for the next one of its record: for one such turn at least
 /// and for two at most.
 const TURN: Duration = Duration::from_millis(25);
-/// Barriers that come within this time after others were sent gather until its end: each frame wakes the
-/// standby, and its answer the owner.
-pub(super) const GATHER_MAX: Duration = Duration::from_millis(3);
+/// Barriers that come within this time after others were sent gather until its end, if the standby is
+/// quick to answer: each frame wakes it, and its answer the owner.
+pub(super) const GATHER_MAX: Duration = Duration::from_micros(3500);
 /// So many do not wait for more.
 const GATHERED_MAX: usize = 32;
-/// They gather only for so long if the owner is awake then for something else.
-pub(super) const GATHER_MIN: Duration = Duration::from_millis(2);
+/// They gather for so much less if the owner is awake then for something else.
+pub(super) const GATHER_LESS: Duration = Duration::from_micros(500);
+/// How long an answer takes, before one has come.
+const ANSWER: Duration = Duration::from_millis(1);
 /// How long nothing waits for a standby after it was late.
 const LATE_FOR: Duration = Duration::from_secs(1);
 /// A stream is given up when nothing of it was acknowledged for this long.

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::peer::{GATHER_MAX, GATHER_MIN};
+use super::peer::GATHER_MAX;
 use super::standby::SAMPLE;
 use super::*;
 use crate::NodeId;
@@ -51,7 +51,6 @@ fn barriers_of_one_turn_share_a_frame_and_its_answer() {
 fn barriers_that_come_close_together_gather_until_there_is_a_turn_for_them() {
     let mut run = Run::synced();
     let frames = run.owner.counters().batches;
-    let start = run.now;
 
     // The first one leaves at once.
     run.put(1, "ringing", Barrier::Yes);
@@ -63,7 +62,7 @@ fn barriers_that_come_close_together_gather_until_there_is_a_turn_for_them() {
     run.owner.send(SLOT, "180");
     run.exchange();
     assert_eq!(run.owner.counters().batches, frames + 1);
-    run.now += GATHER_MIN - Duration::from_millis(1);
+    run.now += Duration::from_millis(2);
     run.put(3, "ringing", Barrier::Yes);
     run.exchange();
     assert_eq!(run.owner.counters().batches, frames + 2);
@@ -72,8 +71,9 @@ fn barriers_that_come_close_together_gather_until_there_is_a_turn_for_them() {
     run.put(2, "talking", Barrier::Yes);
     run.owner.send(SLOT, "200");
     run.drain();
-    assert_eq!(run.owner.poll_timeout(), Some(start + GATHER_MIN + GATHER_MAX));
-    run.advance(3);
+    let due_at = run.owner.poll_timeout().expect("it waits");
+    assert!(run.now + GATHER_MAX / 2 < due_at && due_at <= run.now + GATHER_MAX);
+    run.advance(4);
     run.exchange();
     assert_eq!(run.owner.counters().batches, frames + 3);
     assert_eq!(run.passed(), ["200"]);
@@ -83,6 +83,44 @@ fn barriers_that_come_close_together_gather_until_there_is_a_turn_for_them() {
     }
     run.drain();
     assert!(frames + 3 < run.owner.counters().batches);
+}
+
+#[test]
+fn barriers_gather_as_long_as_the_time_that_a_standby_takes_to_answer_allows() {
+    let us = Duration::from_micros;
+    for (answer, gathers) in [(0, 3500), (400, 3500), (1000, 3000), (2000, 1000), (4000, 0)] {
+        let mut run = Run::synced();
+        for round in 0..100 {
+            run.put(1, &format!("round {round}"), Barrier::Yes);
+            run.drain();
+            let sent_at = run.now;
+            assert_eq!(run.batches.len(), 1, "answer {answer}");
+            run.now += us(answer);
+            run.exchange();
+            // What comes next waits so long after the last frame, or a little less if something
+            // else happens.
+            let from = run.now;
+            run.put(2, &format!("round {round}"), Barrier::Yes);
+            while run.batches.is_empty() {
+                run.now += us(50);
+                if run.owner.poll_timeout().is_some_and(|at| at <= run.now) {
+                    run.owner.handle_timeout(run.now);
+                    run.drain();
+                }
+            }
+            let (left_at, expected) = (run.now, from.max(sent_at + us(gathers)));
+            // Once a second a question after a slot goes at once, and takes it along.
+            if 60 < round && run.batches[0].items.len() == 1 {
+                assert!(left_at <= expected + us(100), "answer {answer}");
+                assert!(expected <= left_at + us(500), "answer {answer}");
+            }
+            run.now += us(answer);
+            run.exchange();
+            run.advance(10);
+            run.exchange();
+        }
+        assert_eq!(run.seen(), [], "an answer after {answer} us");
+    }
 }
 
 #[test]
