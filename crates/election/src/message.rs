@@ -125,24 +125,30 @@ pub struct Nack {
     pub promised: Epoch,
 }
 
-/// Terms above this are not believed: a node that declared an epoch each millisecond would take
-/// thousands of years to get there.
+/// Terms, starts and versions above this are not believed: a node that declared an epoch each millisecond
+/// would take thousands of years to get there. Of one that was believed nobody could say more any more.
 const TERM_MAX: u64 = 1 << 48;
 
 impl Frame {
     /// Returns whether this names no more nodes, and no higher terms, than it may.
     pub(crate) fn is_sound(&self) -> bool {
         match self {
-            Self::Heartbeat(beat) => beat.heard.len() <= NODES_MAX,
+            Self::Heartbeat(beat) => beat.heard.len() <= NODES_MAX && beat.life.is_sound(),
             Self::LinkStates(LinkStates(states)) => {
                 states.len() <= LINK_STATES_MAX && states.iter().all(LinkState::is_sound)
             }
-            Self::Election(_) => true,
-            Self::Answer(answer) => answer.body.promised.is_none_or(Epoch::is_sound),
-            Self::Victory(Addressed { envelope, body: Victory(mandate) }) => {
-                mandate.is_sound() && mandate.epoch.coordinator == envelope.origin
+            Self::Election(election) => election.envelope.life.is_sound(),
+            Self::Answer(Addressed { envelope, body }) => {
+                envelope.life.is_sound() && body.promised.is_none_or(Epoch::is_sound)
             }
-            Self::Nack(nack) => nack.body.epoch.is_sound() && nack.body.promised.is_sound(),
+            Self::Victory(Addressed { envelope, body: Victory(mandate) }) => {
+                mandate.is_sound()
+                    && mandate.epoch.coordinator == envelope.origin
+                    && envelope.life.is_sound()
+            }
+            Self::Nack(Addressed { envelope, body: Nack { epoch, promised } }) => {
+                envelope.life.is_sound() && epoch.is_sound() && promised.is_sound()
+            }
         }
     }
 }
@@ -165,7 +171,9 @@ impl LinkState {
 
     fn is_sound(&self) -> bool {
         let leads = self.leads.as_ref();
-        self.neighbours.len() <= NODES_MAX
+        self.life.is_sound()
+            && self.version <= TERM_MAX
+            && self.neighbours.len() <= NODES_MAX
             && self.shares.as_ref().is_none_or(|shares| shares.len() <= NODES_MAX)
             && self.turn.is_none_or(|turn| turn <= TERM_MAX)
             && self.promised.is_none_or(Epoch::is_sound)
@@ -181,6 +189,42 @@ impl Mandate {
 
 impl Epoch {
     fn is_sound(self) -> bool {
-        self.term <= TERM_MAX
+        self.term <= TERM_MAX && self.life.is_sound()
+    }
+}
+
+impl Life {
+    fn is_sound(self) -> bool {
+        self.incarnation <= TERM_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_could_say_more_than_is_not_believed() {
+        let origin = NodeId { segment: Segment(1), rm: 1 };
+        let life = |incarnation| Life { incarnation, instance: 1 };
+        let says = |incarnation, version| {
+            let state = LinkState { version, ..LinkState::empty(origin, life(incarnation)) };
+            Frame::LinkStates(LinkStates(vec![state])).is_sound()
+        };
+        let beats = |incarnation| {
+            let (heard, life) = (BTreeSet::new(), life(incarnation));
+            Frame::Heartbeat(Heartbeat { life, seq: 1, heard, digest: 0 }).is_sound()
+        };
+        let refuses = |told, of| {
+            let epoch = |life| Epoch { term: 1, coordinator: origin, life };
+            let envelope = Envelope { origin, life: life(told), seq: 1, to: origin };
+            let body = Nack { epoch: epoch(life(1)), promised: epoch(life(of)) };
+            Frame::Nack(Addressed { envelope, body }).is_sound()
+        };
+
+        assert!(says(7, 9) && beats(7) && refuses(7, 7));
+        assert!(!says(u64::MAX, 9), "a life that no later one could follow");
+        assert!(!says(7, u64::MAX), "the last thing that it could ever say of itself");
+        assert!(!beats(u64::MAX) && !refuses(u64::MAX, 7) && !refuses(7, u64::MAX));
     }
 }
