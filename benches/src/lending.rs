@@ -379,7 +379,7 @@ impl World {
                     self.admitted(call, &arrivals[call.0 as usize]);
                 }
                 MemberOutput::Decided { verdict: Err(_), .. } => self.refused(),
-                MemberOutput::Lapsed => {}
+                MemberOutput::Recounted(_) | MemberOutput::Unknown(_) | MemberOutput::Lapsed => {}
             }
         }
         self.due[member] = self.members[member].poll_timeout();

@@ -307,7 +307,10 @@ impl Cluster {
                 self.configure(now);
             }
             Input::Admit { call, exempt } => self.admit(now, call, exempt),
-            Input::Release(call) => self.pair.release(now, call),
+            Input::Release(call) => {
+                self.note_end(now, call);
+                self.pair.release(now, call);
+            }
             Input::Live(calls) => {
                 self.counting = false;
                 self.pair.handle_input(now, PairInput::Live(calls));
@@ -328,8 +331,7 @@ impl Cluster {
         self.coordinator.handle_timeout(now);
         self.pair.handle_timeout(now);
         self.pieces.handle_timeout(now);
-        let ledger = self.pair.member().map(handover::Member::ledger);
-        let events = self.usage.take(now, ledger);
+        let events = self.usage.take(now, self.pair.member());
         self.outputs.extend(events.into_iter().map(Output::Usage));
         self.settle(now);
     }
@@ -362,7 +364,7 @@ impl Cluster {
     fn set_plan(&mut self, now: Instant, plan: Arc<Plan>) {
         let document: Arc<Document> = Arc::clone(&plan.division);
         self.plan = plan;
-        self.usage.clear();
+        self.flush_usage();
         self.refusals.clear();
         self.alarms.clear();
         let told =
@@ -377,6 +379,18 @@ impl Cluster {
     fn configure(&mut self, now: Instant) {
         let (peers, cold) = (self.config.peers.clone(), self.plan.cold());
         self.elector.handle_input(now, election::Input::Configured { peers, cold });
+    }
+
+    /// Notes the use of what a call counts at that is about to count no more.
+    fn note_end(&mut self, now: Instant, call: CallId) {
+        if let (Some(member), Some(call)) = (self.pair.member(), self.pair.call(call)) {
+            self.usage.note(now, member, call);
+        }
+    }
+
+    fn flush_usage(&mut self) {
+        let events = self.usage.flush(self.pair.member());
+        self.outputs.extend(events.into_iter().map(Output::Usage));
     }
 
     fn look_at_partner(&mut self, now: Instant) {
@@ -397,6 +411,17 @@ impl Config {
     /// Returns the other node of this segment.
     fn partner(&self) -> Option<NodeId> {
         self.peers.iter().copied().find(|peer| peer.segment == self.id.segment)
+    }
+}
+
+impl From<handover::Alarm> for Alarm {
+    fn from(alarm: handover::Alarm) -> Self {
+        let segment = |id: SegmentId| Segment(u16::try_from(id.0).unwrap_or(u16::MAX));
+        match alarm {
+            handover::Alarm::DocumentDiffers(id) => Self::DocumentDiffers(segment(id)),
+            handover::Alarm::DigestDiffers(id) => Self::DigestDiffers(segment(id)),
+            handover::Alarm::WeightsZero => Self::WeightsZero,
+        }
     }
 }
 

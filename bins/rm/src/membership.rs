@@ -298,7 +298,12 @@ impl Membership {
                 info!(version = document.version, "the cluster has this document from now on");
                 role.b2b.handle_input(now, Input::Routes(self.routes()));
                 self.compare(&document);
+                // What has been decided is about nodes as they were numbered until now.
+                while let Some(output) = self.cluster.poll_output() {
+                    self.carry(now, output, role, out);
+                }
                 let plan = Arc::new(Plan::from(&*document));
+                self.asks.values_mut().for_each(|asked| asked.move_to(&document));
                 self.cluster.handle_input(now, cluster::Input::Plan(plan));
             }
             From::Answered { id, answer } => {
@@ -366,9 +371,11 @@ impl Membership {
     fn live(&self, role: &B2bRole, copied: bool) -> Vec<Call> {
         let Some(document) = self.documents.current() else { return Vec::new() };
         let tree = document.tree();
+        let find = |name: &[u8]| tree.find(std::str::from_utf8(name).ok()?);
         let call = |id: CallId, charge: &b2bua::Charge| {
             let direction = admission::direction(charge.outbound);
-            let node = tree.find(std::str::from_utf8(&charge.profile).ok()?)?;
+            // A document without its profile still counts it at its tenant.
+            let node = find(&charge.profile).or_else(|| find(&charge.tenant))?;
             Some(Call { id: quota_split::CallId(id.0), node, direction })
         };
         let mut calls: BTreeMap<CallId, Call> = BTreeMap::new();

@@ -12,6 +12,8 @@ mod coordinator;
 mod member;
 mod message;
 mod pair;
+#[cfg(test)]
+mod tests;
 mod timing;
 
 pub use coordinator::{Alarm, Coordinator, CoordinatorInput, CoordinatorOutput};

@@ -335,6 +335,13 @@ impl Ledger {
     }
 }
 
+impl Call {
+    /// Returns the call as another tree numbers its nodes; `None` where nothing is left that it counts at.
+    pub(crate) fn moved(self, old: &Tree, new: &Tree) -> Option<Self> {
+        Some(Self { node: new.find_from(old, self.node)?, ..self })
+    }
+}
+
 impl Direction {
     /// Returns the counter of this direction alone.
     pub fn counter(self) -> Counter {

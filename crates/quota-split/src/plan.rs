@@ -60,6 +60,9 @@ pub(crate) struct Plan {
     all: Vec<SegmentId>,
 }
 
+/// Segments of one recipe at the most.
+pub(crate) const PARTS_MAX: usize = 256;
+
 impl Recipe {
     /// Returns the members' numbers, ascending.
     pub fn members(&self) -> impl Iterator<Item = SegmentId> {

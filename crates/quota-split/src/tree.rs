@@ -226,6 +226,16 @@ impl Tree {
         self.by_name.get(name).copied()
     }
 
+    /// Returns what a node of another tree is here: the one of its name, or of the nearest name above it
+    /// that is left; `None` where none is.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `id` comes from a tree larger than `other`.
+    pub fn find_from(&self, other: &Self, id: NodeId) -> Option<NodeId> {
+        other.path(id).find_map(|id| self.find(&other.node(id).name))
+    }
+
     /// Returns the tenant that a node belongs to.
     ///
     /// # Panics

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use election::{NodeId, Segment, Speaker};
-use quota_split::SegmentId;
 use quota_split::handover::{
-    self, CoordinatorInput, CoordinatorOutput, Epoch, PairInput, PairOutput, Role, ToCoordinator,
-    ToMember,
+    CoordinatorInput, CoordinatorOutput, Epoch, PairInput, PairMessage, PairOutput, Role,
+    ToCoordinator, ToMember,
 };
+use quota_split::{CallId, SegmentId};
 
 use super::frame::{ClusterFrame, Kept, Routed};
 use super::pieces::Came;
@@ -71,6 +71,9 @@ impl Cluster {
             ClusterFrame::Pieces(taken) => self.pieces.taken(now, from, taken),
             ClusterFrame::Pair(message) => {
                 if self.config.partner() == Some(from) {
+                    if let PairMessage::Release { call } = message {
+                        self.note_end(now, CallId(call));
+                    }
                     self.pair.handle_input(now, PairInput::Received(message));
                 } else {
                     self.alarm(Alarm::Misdirected(from));
@@ -126,6 +129,7 @@ impl Cluster {
                 self.alarm(Alarm::Duplicate { withdrawn });
                 if withdrawn {
                     self.withdrawn = true;
+                    self.flush_usage();
                     self.pair.handle_input(now, PairInput::Role(Role::Nobody));
                 }
             }
@@ -149,6 +153,9 @@ impl Cluster {
             Some(_) => Role::Partner,
             None => Role::Nobody,
         };
+        if role != Role::Speaker {
+            self.flush_usage();
+        }
         self.pair.handle_input(now, PairInput::Role(role));
         let Some((mandate, _)) = &self.followed else { return };
         let members = mandate.segments();
@@ -177,11 +184,10 @@ impl Cluster {
             }
             // The link states of the election tell it too.
             CoordinatorOutput::Outranked(_) => {}
-            CoordinatorOutput::Alarm(alarm) => self.alarm(match alarm {
-                handover::Alarm::DocumentDiffers(id) => Alarm::DocumentDiffers(segment(id)),
-                handover::Alarm::DigestDiffers(id) => Alarm::DigestDiffers(segment(id)),
-                handover::Alarm::WeightsZero => Alarm::WeightsZero,
-            }),
+            CoordinatorOutput::Alarm(alarm) => self.alarm(alarm.into()),
+            CoordinatorOutput::Ceased(alarm) => {
+                self.alarms.remove(&alarm.into());
+            }
         }
     }
 
@@ -207,9 +213,10 @@ impl Cluster {
             }
             PairOutput::Counted(call) => {
                 if let Some(member) = self.pair.member() {
-                    self.usage.note(now, member.document(), member.ledger(), call);
+                    self.usage.note(now, member, call);
                 }
             }
+            PairOutput::Recounted(drifts) => self.usage.recount(now, &drifts),
             PairOutput::Refused(refusal) => {
                 self.refusals.insert(refusal.node, refusal);
             }
@@ -218,7 +225,10 @@ impl Cluster {
                 self.outputs.push_back(Output::NeedLive { copied });
             }
             PairOutput::TakeOver => self.elector.handle_input(now, election::Input::Fenced),
-            PairOutput::Drifted(drifts) => self.outputs.push_back(Output::Drifted(drifts)),
+            PairOutput::Drifted(drifts) => {
+                self.usage.recount(now, &drifts);
+                self.outputs.push_back(Output::Drifted(drifts));
+            }
             PairOutput::Alone(true) => self.alarm(Alarm::Alone),
             PairOutput::Alone(false) => {
                 self.alarms.remove(&Alarm::Alone);

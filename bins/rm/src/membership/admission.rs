@@ -177,6 +177,13 @@ impl Membership {
 }
 
 impl Asked {
+    /// Finds its node in a new document, by name; what has none there is refused, and counts nowhere.
+    pub(super) fn move_to(&mut self, document: &Arc<ClusterDocument>) {
+        if let Some(node) = document.tree().find_from(self.document.tree(), self.node) {
+            (self.node, self.document) = (node, Arc::clone(document));
+        }
+    }
+
     fn charge(&self, level: u8) -> Charge {
         let tree = self.document.tree();
         let name = |node| Bytes::copy_from_slice(tree.node(node).name.as_bytes());

@@ -93,7 +93,7 @@ impl Membership {
         let document = self.documents.current();
         let tree = document.map(|document| document.tree());
         let rows = page(self.cluster.tenants_from(from), limit);
-        let rows: Vec<Value> = rows.map(|row| tenant(&row, tree)).collect();
+        let rows: Vec<Value> = rows.map(|row| tenant(&row)).collect();
         let all = tree.map_or(0, Tree::len);
         let next = (from + rows.len() < all && !rows.is_empty()).then_some(from + rows.len());
         let speaker =
@@ -136,7 +136,7 @@ fn page<'a>(
     })
 }
 
-fn tenant(row: &TenantView<'_>, tree: Option<&Tree>) -> Value {
+fn tenant(row: &TenantView<'_>) -> Value {
     let counters = row.counters.iter().map(|counter| {
         let held = |(segment, held): (&Segment, &u32)| (segment.0.to_string(), json!(held));
         let held: Map<String, Value> = counter.held.iter().map(held).collect();
@@ -156,18 +156,18 @@ fn tenant(row: &TenantView<'_>, tree: Option<&Tree>) -> Value {
         "counters": counters.collect::<Vec<_>>(),
         "peak": row.peak,
         "refused": row.refused,
-        "last_refusal": row.last_refusal.map(|refusal| refusal_json(&refusal, tree)),
+        "last_refusal": row.last_refusal.map(|refusal| refusal_json(&refusal, row.name)),
     })
 }
 
-fn refusal_json(refusal: &Refusal, tree: Option<&Tree>) -> Value {
+/// Shows the last refusal at a node, by its name.
+fn refusal_json(refusal: &Refusal, at: &str) -> Value {
     let what = match refusal.what {
         Full::Counter(counter) => format!("{counter:?}").to_lowercase(),
         Full::PerSecond => "per_second".to_owned(),
     };
-    let known = tree.filter(|tree| refusal.node.index() < tree.len());
     json!({
-        "at": known.map(|tree| &tree.node(refusal.node).name),
+        "at": at,
         "what": what,
         "limit": refusal.limit,
         "share": refusal.share,

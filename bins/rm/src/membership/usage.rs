@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use driver::spool::{Bounds, Spool};
@@ -10,7 +9,7 @@ use serde_json::json;
 use tracing::error;
 
 use super::Membership;
-use crate::cluster::{ClusterDocument, UsageEvent};
+use crate::cluster::UsageEvent;
 
 pub(super) type UsageSpool = Spool<Change>;
 
@@ -18,7 +17,6 @@ pub(super) type UsageSpool = Spool<Change>;
 #[derive(Debug)]
 pub(super) struct Change {
     at: u64,
-    document: Arc<ClusterDocument>,
     event: UsageEvent,
 }
 
@@ -35,16 +33,15 @@ pub(super) fn open(store: &Path, node: election::NodeId, boot: u64) -> Option<Us
 }
 
 fn render(node: election::NodeId, boot: u64, number: u64, change: &Change, line: &mut String) {
-    let Change { at, document, event } = change;
-    let UsageEvent { node: counted, counter, used, peak } = event;
-    let tree = document.tree();
-    let name = (counted.index() < tree.len()).then(|| &tree.node(*counted).name);
+    let Change { at, event } = change;
+    let UsageEvent { document, node: counted, counter, used, peak } = event;
+    let name = &document.tree().node(*counted).name;
     let value = json!({
         "id": format!("{}/{}-{boot}-{number}", node.segment.0, node.rm),
         "at": at,
         "segment": node.segment.0,
         "rm": node.rm,
-        "document": document.version,
+        "document": document.version(),
         "name": name,
         "counter": format!("{counter:?}").to_lowercase(),
         "use": used,
@@ -56,11 +53,11 @@ fn render(node: election::NodeId, boot: u64, number: u64, change: &Change, line:
 
 impl Membership {
     pub(super) fn keep_usage(&self, now: Instant, event: UsageEvent) {
-        let (Some(spool), Some(document)) = (&self.usage, self.documents.current()) else { return };
+        let Some(spool) = &self.usage else { return };
         let (since, unix_ms) = self.wall;
         let passed = now.saturating_duration_since(since).as_millis();
         let at = unix_ms + u64::try_from(passed).unwrap_or(u64::MAX - unix_ms);
-        spool.put(Change { at, document: Arc::clone(document), event });
+        spool.put(Change { at, event });
     }
 }
 
@@ -69,6 +66,8 @@ const FOLDER: &str = "usage";
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -76,11 +75,12 @@ mod tests {
         let text = "version = 7\n[[segment]]\nid = 2\nsite = \"a\"\nsip = [\"192.0.2.2:5060\"]\n\
                     nodes = [{ rm = 1, id = 21 }]\n\
                     [[tenant]]\nname = \"shop\"\ncalls = 10\n";
-        let document = Arc::new(ClusterDocument::parse(text).unwrap());
+        let document = crate::cluster::ClusterDocument::parse(text).unwrap();
         let node = document.tree().find("shop").unwrap();
         let counter = quota_split::Counter::Calls;
-        let event = UsageEvent { node, counter, used: 4, peak: 9 };
-        let change = Change { at: 1_796_028_000_123, document, event };
+        let document = Arc::clone(&document.division);
+        let event = UsageEvent { document, node, counter, used: 4, peak: 9 };
+        let change = Change { at: 1_796_028_000_123, event };
 
         let mut line = String::new();
         let member = election::NodeId { segment: election::Segment(2), rm: 1 };

@@ -1,6 +1,6 @@
 //! The one that knows what is free, and grants it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,8 +22,9 @@ pub struct Coordinator {
     timing: Timing,
     eager: bool,
     document: Arc<Document>,
-    /// Who gets its shares in words, since it computes others.
-    in_words: BTreeSet<SegmentId>,
+    /// Who gets its shares in words, since it computes others, and when somebody must be told of it:
+    /// not of those who have got the newest document a little sooner or later. `None` once that is done.
+    in_words: BTreeMap<SegmentId, Option<Instant>>,
     round: Option<Round>,
     outputs: VecDeque<CoordinatorOutput>,
 }
@@ -79,6 +80,8 @@ pub enum CoordinatorOutput {
     Outranked(Epoch),
     /// Tell an operator.
     Alarm(Alarm),
+    /// The cause of an alarm that was told may be gone: if it is not, it is told again.
+    Ceased(Alarm),
 }
 
 /// What an operator must know.
@@ -92,10 +95,16 @@ pub enum Alarm {
     WeightsZero,
 }
 
+/// A segment that lacks the document for so many questions has another one.
+const DIFFERS: u32 = 5;
+
+/// No epoch has so many rounds: who says that it promised such a one is not believed.
+const ROUNDS_MAX: u32 = 1 << 31;
+
 impl Coordinator {
     /// Starts without leading. `eager` grows shares at once, as the document has it.
     pub fn new(timing: Timing, eager: bool, document: Arc<Document>) -> Self {
-        let in_words = BTreeSet::new();
+        let in_words = BTreeMap::new();
         Self { timing, eager, document, in_words, round: None, outputs: VecDeque::new() }
     }
 
@@ -110,10 +119,13 @@ impl Coordinator {
                 };
                 self.begin(now, Stamp { epoch, round }, parts, None);
             }
-            CoordinatorInput::Retire => self.round = None,
+            CoordinatorInput::Retire => {
+                self.round = None;
+                self.forget_words();
+            }
             CoordinatorInput::Document { document, eager } => {
                 (self.document, self.eager) = (document, eager);
-                self.in_words.clear();
+                self.forget_words();
                 self.begin_again(now, None);
             }
             CoordinatorInput::Received { from, message } => self.receive(now, from, message),
@@ -122,6 +134,12 @@ impl Coordinator {
 
     /// Does whatever is due at `now`; does nothing when nothing is due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        for (segment, tell_at) in &mut self.in_words {
+            if tell_at.take_if(|at| *at <= now).is_some() {
+                let alarm = Alarm::DocumentDiffers(*segment);
+                self.outputs.push_back(CoordinatorOutput::Alarm(alarm));
+            }
+        }
         let Some(round) = &mut self.round else { return };
         if round.majority_at().is_some_and(|at| at <= now) {
             self.begin_again(now, Some(Sight::Majority));
@@ -137,7 +155,9 @@ impl Coordinator {
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.round.as_ref().and_then(Round::poll_timeout)
+        let round = self.round.as_ref().and_then(Round::poll_timeout);
+        // Hardly ever anybody, and never more than there are segments.
+        self.in_words.values().copied().flatten().chain(round).min()
     }
 
     /// Returns the division it leads.
@@ -158,14 +178,13 @@ impl Coordinator {
             ToCoordinator::Promise(promise) => {
                 if round.promise(now, from, &promise, document, timing, outputs).is_err() {
                     outputs.push_back(CoordinatorOutput::Alarm(Alarm::DigestDiffers(from)));
-                    self.in_words.insert(from);
+                    self.in_words.insert(from, None);
                     self.begin_again(now, None);
                 }
             }
-            ToCoordinator::NeedColumn { stamp } if stamp == round.stamp() => {
-                if self.in_words.insert(from) {
-                    outputs.push_back(CoordinatorOutput::Alarm(Alarm::DocumentDiffers(from)));
-                }
+            ToCoordinator::NeedColumn { stamp } if stamp == round.stamp() && round.has(from) => {
+                let tell_at = now + DIFFERS * timing.resend;
+                self.in_words.entry(from).or_insert(Some(tell_at));
                 round.send_column(from, document, outputs);
             }
             ToCoordinator::NeedColumn { .. } => {}
@@ -176,15 +195,24 @@ impl Coordinator {
             ToCoordinator::Refuse { stamp, promised } if stamp == round.stamp() => {
                 if stamp < promised && stamp.epoch != promised.epoch {
                     outputs.push_back(CoordinatorOutput::Outranked(promised.epoch));
-                } else if round.has(from) {
+                } else if round.has(from) && promised.round < ROUNDS_MAX {
                     // Promised by a life that is forgotten: only a new round can tell its grants
                     // from those of before. It may have our document by now.
-                    self.in_words.remove(&from);
+                    self.in_words
+                        .remove(&from)
+                        .into_iter()
+                        .for_each(|told| ceased(from, told, outputs));
                     let next = promised.round.max(stamp.round);
                     self.begin_after(now, next, None);
                 }
             }
             ToCoordinator::Refuse { .. } => {}
+        }
+    }
+
+    fn forget_words(&mut self) {
+        for (segment, tell_at) in std::mem::take(&mut self.in_words) {
+            ceased(segment, tell_at, &mut self.outputs);
         }
     }
 
@@ -216,5 +244,13 @@ impl Coordinator {
         let (timing, outputs) = (&self.timing, &mut self.outputs);
         self.round =
             Some(Round::new(now, stamp, recipe, &self.in_words, document, timing, outputs));
+    }
+}
+
+/// Takes back what was told of a segment that had another document.
+fn ceased(segment: SegmentId, tell_at: Option<Instant>, outputs: &mut VecDeque<CoordinatorOutput>) {
+    if tell_at.is_none() {
+        let alarm = Alarm::DocumentDiffers(segment);
+        outputs.push_back(CoordinatorOutput::Ceased(alarm));
     }
 }

@@ -13,6 +13,7 @@ use crate::{
 
 use borrower::Borrower;
 pub use partner::MemberState;
+use partner::REPORTS_UNKNOWN;
 
 mod borrower;
 mod division;
@@ -48,6 +49,8 @@ pub struct Member {
     changed: BTreeSet<u32>,
     tell_at: Option<Instant>,
     borrower: Borrower,
+    /// Whether [`Member::state`] may differ from what it was when this was last asked.
+    changed_state: bool,
     outputs: VecDeque<MemberOutput>,
 }
 
@@ -77,6 +80,10 @@ pub enum MemberOutput {
         /// Whether it was let in.
         verdict: Result<Admission, Refusal>,
     },
+    /// Counters changed at once, with a document or what lives.
+    Recounted(Vec<Drift>),
+    /// A call that waited counts nowhere in the new document.
+    Unknown(CallId),
     /// Limits under a weight majority are closed: the coordinator was not heard for a lease.
     Lapsed,
 }
@@ -94,19 +101,19 @@ pub enum Verdict {
 
 /// The division that is obeyed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Followed {
-    stamp: Stamp,
-    sight: Sight,
-    document: u64,
+pub(super) struct Followed {
+    pub(super) stamp: Stamp,
+    pub(super) sight: Sight,
+    pub(super) document: u64,
     /// The last grant applied.
-    seq: u32,
+    pub(super) seq: u32,
     /// What each counter may grow to, as the coordinator numbers them.
-    targets: Vec<u32>,
+    pub(super) targets: Vec<u32>,
     /// Its numbers of counters in ours, when the documents differ.
-    names: Option<Vec<Option<u32>>>,
+    pub(super) names: Option<Vec<Option<u32>>>,
     /// Ours in its, derived from that.
     #[serde(skip)]
-    places: Vec<Option<u32>>,
+    pub(super) places: Vec<Option<u32>>,
 }
 
 impl Member {
@@ -137,6 +144,7 @@ impl Member {
             changed: BTreeSet::new(),
             tell_at: None,
             borrower: Borrower::default(),
+            changed_state: true,
             outputs: VecDeque::new(),
         }
     }
@@ -326,21 +334,30 @@ impl Member {
     }
 
     fn take_document(&mut self, now: Instant, document: Arc<Document>) {
-        self.ledger = self.ledger.moved(self.document.tree(), document.tree());
+        let before = std::mem::replace(&mut self.document, Arc::clone(&document));
+        let (before, now_here) = (before.tree(), document.tree());
+        let moved = self.ledger.moved(before, now_here);
+        self.recounted(moved.differences(now_here, &self.ledger, before));
+        self.ledger = moved;
+        self.changed_state = true;
         // Numbers of counters have changed: what is followed can no longer be told from others.
         self.floor = self.promised();
         if let Some(Followed { stamp, .. }) = self.followed.take() {
             self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised: stamp });
         }
-        self.document = document;
         self.dirty.clear();
         self.unheard.clear();
         (self.report_at, self.resend_at, self.tell_at) = (None, None, None);
         self.changed.clear();
         for waiting in self.borrower.take_all() {
-            let verdict = self.ledger.admit(now, waiting.call, false);
             let call = waiting.call.id;
-            self.outputs.push_back(MemberOutput::Decided { call, verdict });
+            self.outputs.push_back(match waiting.call.moved(before, now_here) {
+                Some(moved) => {
+                    let verdict = self.ledger.admit(now, moved, false);
+                    MemberOutput::Decided { call, verdict }
+                }
+                None => MemberOutput::Unknown(call),
+            });
         }
         self.borrower = Borrower::default();
     }
@@ -348,13 +365,15 @@ impl Member {
     /// Reports what is held less, or, when `always`, at least which grant was applied.
     fn report(&mut self, now: Instant, always: bool) {
         self.report_at = None;
-        let Some(followed) = &self.followed else { return };
+        if self.followed.is_none() {
+            return;
+        }
         let dirty = std::mem::take(&mut self.dirty);
         if dirty.is_empty() && !always {
             return;
         }
-        self.reports += u32::from(!dirty.is_empty());
-        let number = if dirty.is_empty() { 0 } else { self.reports };
+        let number = if dirty.is_empty() { 0 } else { self.next_report() };
+        let Some(followed) = &self.followed else { return };
         let own = dirty.iter().filter_map(|&place| {
             let counter = followed.theirs(place)?;
             Some(Held { counter, ..self.held(place) })
@@ -368,10 +387,25 @@ impl Member {
         self.send(report.stamp.epoch, ToCoordinator::Report(report));
     }
 
-    fn weighted(&self) -> Vec<u32> {
+    fn recounted(&mut self, drifts: Vec<Drift>) {
+        if !drifts.is_empty() {
+            self.outputs.push_back(MemberOutput::Recounted(drifts));
+        }
+    }
+
+    /// Returns the number of the next report, which is never zero.
+    fn next_report(&mut self) -> u32 {
+        let before = self.reports / REPORTS_UNKNOWN;
+        self.reports = self.reports.wrapping_add(1).max(1);
+        self.changed_state |= before != self.reports / REPORTS_UNKNOWN;
+        self.reports
+    }
+
+    /// Returns the counters under a weight majority.
+    fn weighted(&self) -> impl Iterator<Item = u32> {
         let counters = (0..).zip(self.document.counters());
         let weighted = counters.filter(|(_, c)| c.partition == Partition::WeightMajority);
-        weighted.map(|(place, _)| place).collect()
+        weighted.map(|(place, _)| place)
     }
 
     fn follows(&self, stamp: Stamp) -> bool {
@@ -397,8 +431,10 @@ impl Member {
 
     fn shrink(&mut self, place: u32, cap: u32) {
         let limited = self.document.counters()[place as usize];
-        let cap = cap.min(self.share(place));
-        self.ledger.set_share(limited.node, limited.counter, cap);
+        if cap < self.share(place) {
+            self.changed_state = true;
+            self.ledger.set_share(limited.node, limited.counter, cap);
+        }
     }
 
     fn send(&mut self, epoch: Epoch, message: ToCoordinator) {

@@ -119,8 +119,11 @@ pub enum PairOutput {
         /// Whether it was let in.
         verdict: Result<Admission, Denial>,
     },
-    /// This segment has a call more at a node and all above it, or one less.
+    /// This segment has a call more at a node and all above it. That one ends is known to whoever tells
+    /// it, and to [`Pair::call`] before.
     Counted(Call),
+    /// Counters changed at once, with a document or what lives.
+    Recounted(Vec<Drift>),
     /// A call of this segment, asked for by either node, did not fit.
     Refused(Refusal),
     /// Say at once, before anything else, which calls live, with [`PairInput::Live`].
@@ -149,7 +152,7 @@ pub enum Denial {
     /// Nobody can count it now: the segment's speaker does not answer, or there is none.
     #[error("nobody counts the calls of this segment now")]
     Unheard,
-    /// The speaker's document does not have its profile.
+    /// The speaker's document does not have its profile, or has it no longer.
     #[error("the speaker has another document, without this profile")]
     Unknown,
 }
@@ -207,9 +210,16 @@ impl Pair {
                 }
             }
             PairInput::Document(document) => {
-                self.document = Arc::clone(&document);
-                if let Part::Speaker(speaker) = &mut self.part {
-                    speaker.set_document(now, document);
+                let before = std::mem::replace(&mut self.document, Arc::clone(&document));
+                let (before, after) = (before.tree(), self.document.tree());
+                match &mut self.part {
+                    Part::Nobody => {}
+                    Part::Speaker(speaker) => {
+                        speaker.set_document(now, document, before, &mut self.outputs);
+                    }
+                    Part::Listener(listener) => {
+                        listener.set_document(before, after, &mut self.outputs);
+                    }
                 }
             }
             PairInput::Live(calls) => self.live(now, calls),
@@ -272,7 +282,7 @@ impl Pair {
     /// Ends a call, counted or not, whatever ended it. No decision about it follows.
     pub fn release(&mut self, now: Instant, id: CallId) {
         match &mut self.part {
-            Part::Speaker(speaker) => speaker.release(now, id, &mut self.outputs),
+            Part::Speaker(speaker) => speaker.release(now, id),
             Part::Listener(listener) => {
                 listener.forget(id);
                 if self.linked {
@@ -293,6 +303,11 @@ impl Pair {
             Part::Speaker(speaker) => Some(speaker.member()),
             Part::Nobody | Part::Listener(_) => None,
         }
+    }
+
+    /// Returns a call that is counted here.
+    pub fn call(&self, id: CallId) -> Option<Call> {
+        self.member()?.ledger().call(id)
     }
 
     /// Returns the highest division that this node knows to be promised; to be on disk before

@@ -17,7 +17,7 @@ pub struct View {
 }
 
 /// A counter that an audit set right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Drift {
     /// Where it is.
     pub node: NodeId,
@@ -116,10 +116,24 @@ impl Ledger {
                 moved.set_rate(id, extra.rate.map_or(0, |rate| rate.share));
             }
         }
-        let survives = |id: NodeId| old.path(id).find_map(|id| new.find(&old.node(id).name));
         let calls = self.calls.iter().flatten();
-        moved.audit(calls.filter_map(|call| Some(Call { node: survives(call.node)?, ..*call })));
+        moved.audit(calls.filter_map(|call| call.moved(old, new)));
         moved
+    }
+
+    /// Returns the counters that are not what they were in another ledger, matched by name.
+    pub(crate) fn differences(&self, tree: &Tree, before: &Self, old: &Tree) -> Vec<Drift> {
+        let counters = tree.iter().flat_map(|(id, node)| {
+            let was = old.find(&node.name);
+            Counter::ALL.map(|counter| (id, counter, was))
+        });
+        let used = |ledger: &Self, node, counter| ledger.view(node, counter).used;
+        let drift = |(node, counter, old): (NodeId, Counter, Option<NodeId>)| {
+            let was = old.map_or(0, |old| used(before, old, counter));
+            let is = used(self, node, counter);
+            (was != is).then_some(Drift { node, counter, was, is })
+        };
+        counters.filter_map(drift).collect()
     }
 
     /// Returns how often a counter would have gone below zero: more than zero after a repair by hand.

@@ -20,6 +20,7 @@ pub(crate) struct Cluster {
     pub(crate) alarms: Vec<Alarm>,
     pub(crate) outranked: Vec<Epoch>,
     pub(crate) decided: Vec<(CallId, Result<Admission, Refusal>)>,
+    pub(crate) unknown: Vec<CallId>,
     pub(crate) lapsed: Vec<u32>,
     /// Messages sent so far.
     pub(crate) sent: u64,
@@ -63,6 +64,7 @@ impl Cluster {
             alarms: Vec::new(),
             outranked: Vec::new(),
             decided: Vec::new(),
+            unknown: Vec::new(),
             lapsed: Vec::new(),
             sent: 0,
             reached: segments.to_vec(),
@@ -191,6 +193,8 @@ impl Cluster {
                 match output {
                     MemberOutput::Send { message, .. } => self.fly(Packet::Up(id, message)),
                     MemberOutput::Decided { call, verdict } => self.decided.push((call, verdict)),
+                    MemberOutput::Recounted(_) => {}
+                    MemberOutput::Unknown(call) => self.unknown.push(call),
                     MemberOutput::Lapsed => self.lapsed.push(id),
                 }
             }
@@ -199,6 +203,7 @@ impl Cluster {
             match output {
                 CoordinatorOutput::Send { to, message } => self.fly(Packet::Down(to.0, message)),
                 CoordinatorOutput::Alarm(alarm) => self.alarms.push(alarm),
+                CoordinatorOutput::Ceased(alarm) => self.alarms.retain(|told| *told != alarm),
                 CoordinatorOutput::Outranked(epoch) => self.outranked.push(epoch),
                 CoordinatorOutput::Opened(_) | CoordinatorOutput::Serves { .. } => {}
             }
@@ -221,6 +226,19 @@ impl Cluster {
         let (id, now) = (SegmentId(segment), self.now);
         let member = Member::new(now, id, Timing::WAN, document, promised, 8);
         self.members.insert(segment, member);
+    }
+
+    /// Gives everybody another document.
+    pub(crate) fn change(&mut self, document: Document) {
+        self.document = Arc::new(document);
+        for member in self.members.values_mut() {
+            let document = MemberInput::Document(Arc::clone(&self.document));
+            member.handle_input(self.now, document);
+        }
+        let document = Arc::clone(&self.document);
+        let told = CoordinatorInput::Document { document, eager: false };
+        self.coordinator.handle_input(self.now, told);
+        self.drain();
     }
 
     /// Returns the caps of all segments at a node.

@@ -189,6 +189,50 @@ fn a_member_with_another_document_is_told_its_shares_in_words() {
     cluster.run(Duration::from_secs(2));
     assert_eq!(cluster.caps("T1"), [30, 30, 30]);
     assert_eq!(cluster.caps("T2"), [4, 3, 3]);
+    cluster.run(Duration::from_secs(4));
+    assert_eq!(cluster.alarms, [Alarm::DocumentDiffers(SegmentId(3))]);
+}
+
+/// Nobody has a new document at the same moment as all others.
+#[test]
+fn only_a_document_that_goes_on_to_differ_is_told_of_and_each_time_that_one_does() {
+    let mut cluster = three(&[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let versions = [2, 3].map(|version| Arc::new(with(Partition::Full, &[("T1", 60)], version)));
+    let coordinator = |cluster: &mut Cluster, version: usize| {
+        let document = Arc::clone(&versions[version]);
+        let input = CoordinatorInput::Document { document, eager: false };
+        cluster.coordinator.handle_input(cluster.now, input);
+        cluster.drain();
+    };
+    let member = |cluster: &mut Cluster, id: u32, version: usize| {
+        let document = MemberInput::Document(Arc::clone(&versions[version]));
+        let now = cluster.now;
+        cluster.members.get_mut(&id).unwrap().handle_input(now, document);
+        cluster.drain();
+    };
+    for first in [1, 3] {
+        member(&mut cluster, first, 0);
+        cluster.run(Duration::from_secs(1));
+    }
+    coordinator(&mut cluster, 0);
+    cluster.run(Duration::from_secs(1));
+    member(&mut cluster, 2, 0);
+    cluster.run(Duration::from_secs(30));
+    assert_eq!((cluster.caps("T1"), &*cluster.alarms), (vec![20; 3], &[][..]));
+
+    for id in [1, 2] {
+        member(&mut cluster, id, 1);
+    }
+    coordinator(&mut cluster, 1);
+    cluster.run(Duration::from_secs(10));
+    assert_eq!(cluster.alarms, [Alarm::DocumentDiffers(SegmentId(3))]);
+    member(&mut cluster, 3, 1);
+    cluster.run(Duration::from_secs(10));
+    assert_eq!(cluster.alarms, [], "it has ceased");
+    member(&mut cluster, 3, 0);
+    cluster.run(Duration::from_secs(10));
     assert_eq!(cluster.alarms, [Alarm::DocumentDiffers(SegmentId(3))]);
 }
 

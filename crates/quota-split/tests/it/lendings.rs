@@ -278,6 +278,35 @@ proptest! {
     }
 }
 
+/// Nodes have other numbers in another document, and some are gone: who waits is found again by name, at
+/// its profile or at what is left above it.
+#[test]
+fn a_call_that_waits_while_the_document_changes_counts_where_it_belongs_or_is_refused() {
+    for profile in ["T", "below", "first"] {
+        let tenant = |name: &str| Node { name: name.into(), ..node(Lending::Hold, 3) };
+        let below = Node { name: "below".into(), parent: Some("T".into()), ..Node::default() };
+        let tree = Tree::new(vec![tenant("first"), tenant("second"), below, tenant("T")]).unwrap();
+        let mut cluster = Cluster::new(Document::new(1, tree, Method::Dhondt), &[1], DELAY);
+        cluster.lead(&[(1, 1)], &[]);
+        cluster.run(Duration::from_millis(200));
+        let counted = cluster.fill(1, profile);
+        let waiting = cluster.members[&1].held_calls().next().unwrap().id;
+        cluster.hang_up(1, counted[0]);
+        let (waiting_too, verdict) = cluster.call(1, profile);
+        assert_eq!((counted.len(), verdict), (3, Verdict::Held), "the first has what was free");
+
+        let tree = Tree::new(vec![node(Lending::Hold, 3)]).unwrap();
+        cluster.change(Document::new(2, tree, Method::Dhondt));
+
+        assert!(cluster.decided.iter().any(|(call, verdict)| *call == waiting && verdict.is_ok()));
+        let left = profile != "first";
+        let why = cluster.decided.iter().find(|(call, _)| *call == waiting_too);
+        assert_eq!(why.is_some_and(|(_, verdict)| verdict.is_err()), left, "{profile}");
+        assert_eq!(cluster.unknown.contains(&waiting_too), !left, "{profile}");
+        assert_eq!(cluster.used("T"), if left { 3 } else { 0 }, "{profile}");
+    }
+}
+
 /// Three segments of equal weight that have their shares.
 fn three(lending: Lending, limit: u32) -> Cluster {
     three_with(node(lending, limit))

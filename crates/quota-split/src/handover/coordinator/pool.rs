@@ -129,8 +129,8 @@ impl Pool {
         let mut donors: Vec<usize> = (0..row.len()).filter(may).collect();
         let mut sent = Vec::new();
         let waiting = wants.iter().filter(|(_, want)| want.until.is_some());
-        let missing: u32 =
-            waiting.map(|&(column, want)| want.goal.saturating_sub(row[column])).sum();
+        let missing = waiting.map(|&(column, want)| want.goal.saturating_sub(row[column]));
+        let missing = missing.fold(0, u32::saturating_add);
         let missing = missing.saturating_sub(self.under_way(counter, false));
         let spare = |column: usize| {
             let used = self.used.get(&(counter, column)).copied().unwrap_or(0);
@@ -156,7 +156,7 @@ impl Pool {
         if sent.is_empty() && self.under_way(counter, false) == 0 {
             let owed =
                 |&(column, want): &(usize, Want)| self.owed(counter, column, want, row, targets);
-            let mut owed: u32 = wants.iter().map(owed).sum();
+            let mut owed = wants.iter().map(owed).fold(0, u32::saturating_add);
             owed = owed.saturating_sub(self.under_way(counter, true));
             donors.sort_unstable();
             for column in donors {
@@ -255,7 +255,8 @@ impl Pool {
 
     fn under_way(&self, counter: u32, drain: bool) -> u32 {
         let recalls = self.recalls.range(range(counter)).map(|(_, sent)| sent);
-        recalls.filter(|sent| sent.drain == drain).map(|sent| sent.amount).sum()
+        let amounts = recalls.filter(|sent| sent.drain == drain).map(|sent| sent.amount);
+        amounts.fold(0, u32::saturating_add)
     }
 
     fn wants_of(&self, counter: u32) -> Vec<(usize, Want)> {

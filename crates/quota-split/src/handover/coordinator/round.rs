@@ -64,13 +64,13 @@ impl Round {
         now: Instant,
         stamp: Stamp,
         recipe: Recipe,
-        in_words: &BTreeSet<SegmentId>,
+        in_words: &BTreeMap<SegmentId, Option<Instant>>,
         document: &Document,
         timing: &Timing,
         outputs: &mut VecDeque<CoordinatorOutput>,
     ) -> Self {
         let plan = Plan::new(document, &recipe);
-        let seat = |who| Seat { in_words: in_words.contains(who), ..Seat::default() };
+        let seat = |who| Seat { in_words: in_words.contains_key(who), ..Seat::default() };
         let seats: Vec<Seat> = plan.members().iter().map(seat).collect();
         let ledger = vec![0; seats.len() * document.counters().len()];
         let has = |partition| document.counters().iter().any(|c| c.partition == partition);

@@ -7,12 +7,16 @@ use super::{Followed, Member, MemberOutput};
 use crate::handover::{
     ColumnCell, ColumnPart, Grow, Prepare, Promise, ToCoordinator, column_digest,
 };
-use crate::plan::Plan;
+use crate::plan::{PARTS_MAX, Plan};
 use crate::{Partition, Sight};
 
 impl Member {
     pub(super) fn prepare(&mut self, now: Instant, prepare: &Prepare) {
         let stamp = prepare.stamp;
+        if PARTS_MAX < prepare.recipe.parts.len() {
+            // No cluster is so large, and a table of shares grows with it.
+            return;
+        }
         if self.follows(stamp) {
             // The promise may have been lost. What is held now is no more than what was held then.
             return self.promise();
@@ -52,6 +56,7 @@ impl Member {
             }
         }
         self.followed = Some(followed);
+        self.changed_state = true;
         self.dirty.clear();
         self.unheard.clear();
         (self.report_at, self.resend_at) = (None, None);
@@ -76,17 +81,17 @@ impl Member {
     }
 
     pub(super) fn grow(&mut self, now: Instant, grow: &Grow) {
-        let Some(followed) = self.followed.as_mut().filter(|f| f.stamp == grow.stamp) else {
+        if !self.follows(grow.stamp) {
             if self.followed.is_none() && self.floor == Some(grow.stamp) {
                 // The coordinator did not hear that this is followed no longer.
                 let (stamp, promised) = (grow.stamp, grow.stamp);
                 self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised });
             }
             return;
-        };
-        if followed.seq < grow.seq {
+        }
+        if let Some(mut followed) = self.followed.take_if(|followed| followed.seq < grow.seq) {
             followed.seq = grow.seq;
-            let followed = followed.clone();
+            self.changed_state = true;
             if followed.sight == Sight::Whole {
                 self.settled = Some(followed.document);
             }
@@ -107,6 +112,7 @@ impl Member {
                     self.raise(now, place, cap);
                 }
             }
+            self.followed = Some(followed);
             if grow.rest {
                 self.borrower.ask_again();
                 self.tell_all(now);
@@ -117,7 +123,7 @@ impl Member {
     }
 
     pub(super) fn lapse(&mut self, now: Instant) {
-        for place in self.weighted() {
+        for place in self.weighted().collect::<Vec<_>>() {
             self.shrink(place, 0);
             self.dirty.insert(place);
         }
@@ -126,7 +132,7 @@ impl Member {
     }
 
     pub(super) fn renew(&mut self, now: Instant) {
-        if !self.weighted().is_empty() {
+        if self.weighted().next().is_some() {
             self.lease_until = Some(now + self.timing.lease);
         }
     }
@@ -152,7 +158,9 @@ impl Member {
             self.dirty.insert(place);
             return;
         }
-        let cap = cap.max(self.share(place));
-        self.ledger.set_share(limited.node, limited.counter, cap);
+        if self.share(place) < cap {
+            self.changed_state = true;
+            self.ledger.set_share(limited.node, limited.counter, cap);
+        }
     }
 }

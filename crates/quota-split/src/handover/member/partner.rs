@@ -5,25 +5,39 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{Followed, Member};
-use crate::Call;
 use crate::handover::Stamp;
+use crate::{Call, Document};
 
 /// What a partner needs to speak for the segment in a member's place; the calls themselves it
 /// knows from their records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberState {
-    document: u64,
-    floor: Option<Stamp>,
-    settled: Option<u64>,
-    followed: Option<Followed>,
-    caps: Vec<u32>,
-    reports: u32,
+    pub(in crate::handover) document: u64,
+    pub(in crate::handover) floor: Option<Stamp>,
+    pub(in crate::handover) settled: Option<u64>,
+    pub(in crate::handover) followed: Option<Followed>,
+    pub(in crate::handover) caps: Vec<u32>,
+    pub(in crate::handover) reports: u32,
 }
 
 impl MemberState {
     /// Returns the highest division promised in it.
     pub fn promised(&self) -> Option<Stamp> {
         self.followed.as_ref().map(|followed| followed.stamp).max(self.floor)
+    }
+
+    /// Returns whether everything in it is about limits of this document.
+    fn fits(&self, document: &Document) -> bool {
+        let own = document.counters().len();
+        let follows = |followed: &Followed| match &followed.names {
+            None => followed.targets.len() == own,
+            Some(names) => {
+                let known = |name: &u32| (*name as usize) < own;
+                names.len() == followed.targets.len() && names.iter().flatten().all(known)
+            }
+        };
+        let numbered = self.caps.len() == own && self.followed.as_ref().is_none_or(follows);
+        self.document == document.digest() && numbered
     }
 
     /// Returns how many numbers are listed in it, for who must know how long it gets.
@@ -36,8 +50,9 @@ impl MemberState {
     }
 }
 
-/// How many reports a member may have sent that its partner does not know of.
-const REPORTS_UNKNOWN: u32 = 1 << 16;
+/// How many reports a member may have sent that its partner does not know of: the state tells their number
+/// in steps of so many, so that it does not change with each.
+pub(super) const REPORTS_UNKNOWN: u32 = 1 << 16;
 
 impl Member {
     /// Returns what a partner must have stored before any message that came out with it is sent.
@@ -49,13 +64,18 @@ impl Member {
             settled: self.settled,
             followed: self.followed.clone(),
             caps: places.map(|place| self.share(place)).collect(),
-            reports: self.reports,
+            reports: self.reports / REPORTS_UNKNOWN * REPORTS_UNKNOWN,
         }
+    }
+
+    /// Returns whether [`state`](Self::state) may have changed since this was last asked.
+    pub(in crate::handover) fn take_changed_state(&mut self) -> bool {
+        std::mem::take(&mut self.changed_state)
     }
 
     /// Speaks for the segment from now on with what the partner had; `live` are the calls that its
     /// records tell of. Returns false, and has no share until the next division, when the state
-    /// belongs to another document.
+    /// belongs to another document, or cannot be this one's.
     ///
     /// # Panics
     ///
@@ -66,10 +86,12 @@ impl Member {
         state: &MemberState,
         live: impl IntoIterator<Item = Call>,
     ) -> bool {
-        self.ledger.audit(live);
+        let drifts = self.ledger.audit(live);
+        self.recounted(drifts);
         self.settled = state.settled;
+        self.changed_state = true;
         let promised = state.followed.as_ref().map(|followed| followed.stamp);
-        if state.document != self.document.digest() {
+        if !state.fits(&self.document) {
             self.floor = self.promised().max(promised).max(state.floor);
             self.followed = None;
             return false;
@@ -82,7 +104,7 @@ impl Member {
             self.dirty.insert(place);
         }
         // Reports that the partner sent since are not known here: their numbers are passed over.
-        self.reports = state.reports.saturating_add(REPORTS_UNKNOWN);
+        self.reports = state.reports.wrapping_add(REPORTS_UNKNOWN);
         self.report_at = Some(now);
         self.renew(now);
         self.borrower.restart(&self.document, now, &self.timing);

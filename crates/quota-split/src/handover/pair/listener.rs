@@ -1,11 +1,11 @@
 //! The node of a pair that does not speak.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::message::{Denied, Granted, heard};
 use super::{Denial, PLAIN, PairConfig, PairMessage, PairOutput, Told};
-use crate::{Call, CallId, Document};
+use crate::{Call, CallId, Document, Tree};
 
 type Outputs = std::collections::VecDeque<PairOutput>;
 
@@ -15,6 +15,8 @@ pub(super) struct Listener {
     answer: Duration,
     hold: Duration,
     pending: BTreeMap<CallId, Pending>,
+    /// When each of them has waited long enough.
+    due: BTreeSet<(Instant, CallId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,14 +31,12 @@ const PENDING_MAX: usize = 4096;
 impl Listener {
     pub(super) fn new(config: &PairConfig) -> Self {
         let PairConfig { answer, timing, .. } = config;
-        Self { answer: *answer, hold: timing.hold, pending: BTreeMap::new() }
+        let (pending, due) = (BTreeMap::new(), BTreeSet::new());
+        Self { answer: *answer, hold: timing.hold, pending, due }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, outputs: &mut Outputs) {
-        let late = |pending: &Pending| pending.until <= now;
-        let late: Vec<CallId> =
-            self.pending.iter().filter(|(_, it)| late(it)).map(|(id, _)| *id).collect();
-        for id in late {
+        while let Some(&(_, id)) = self.due.first().filter(|(until, _)| *until <= now) {
             self.refuse(id, outputs);
             // Whatever the answer will be, it comes too late.
             outputs.push_back(PairOutput::Partner(PairMessage::Release { call: id.0 }));
@@ -44,7 +44,7 @@ impl Listener {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.pending.values().map(|pending| pending.until).min()
+        self.due.first().map(|(until, _)| *until)
     }
 
     pub(super) fn request(
@@ -63,13 +63,29 @@ impl Listener {
         if exempt {
             outputs.push_back(PairOutput::Decided { call: call.id, verdict: Ok(PLAIN) });
         } else {
-            self.pending.insert(call.id, Pending { call, until: now + self.answer });
+            self.wait(call, now + self.answer);
         }
     }
 
     pub(super) fn wait_longer(&mut self, now: Instant, id: CallId) {
-        if let Some(pending) = self.pending.get_mut(&id) {
-            pending.until = now + self.hold + self.answer;
+        if let Some(Pending { call, .. }) = self.take(id) {
+            self.wait(call, now + self.hold + self.answer);
+        }
+    }
+
+    /// Numbers what waits as the new document does. What that knows nothing of is refused.
+    pub(super) fn set_document(&mut self, before: &Tree, after: &Tree, outputs: &mut Outputs) {
+        let mut gone = Vec::new();
+        for (id, pending) in &mut self.pending {
+            match pending.call.moved(before, after) {
+                Some(call) => pending.call = call,
+                None => gone.push(*id),
+            }
+        }
+        for call in gone {
+            self.take(call);
+            outputs.push_back(PairOutput::Decided { call, verdict: Err(Denial::Unknown) });
+            outputs.push_back(PairOutput::Partner(PairMessage::Release { call: call.0 }));
         }
     }
 
@@ -80,14 +96,14 @@ impl Listener {
         document: &Document,
         outputs: &mut Outputs,
     ) {
-        if let Some(Pending { call, .. }) = self.pending.remove(&id) {
+        if let Some(Pending { call, .. }) = self.take(id) {
             let verdict = heard(document, call, verdict);
             outputs.push_back(PairOutput::Decided { call: id, verdict });
         }
     }
 
     pub(super) fn forget(&mut self, id: CallId) {
-        self.pending.remove(&id);
+        self.take(id);
     }
 
     /// Returns the calls that wait for an answer.
@@ -102,8 +118,20 @@ impl Listener {
         }
     }
 
+    fn wait(&mut self, call: Call, until: Instant) {
+        self.take(call.id);
+        self.pending.insert(call.id, Pending { call, until });
+        self.due.insert((until, call.id));
+    }
+
+    fn take(&mut self, id: CallId) -> Option<Pending> {
+        let pending = self.pending.remove(&id)?;
+        self.due.remove(&(pending.until, id));
+        Some(pending)
+    }
+
     fn refuse(&mut self, id: CallId, outputs: &mut Outputs) {
-        self.pending.remove(&id);
+        self.take(id);
         outputs.push_back(PairOutput::Decided { call: id, verdict: Err(Denial::Unheard) });
     }
 }

@@ -9,7 +9,7 @@ use super::{Denial, PairConfig, PairMessage, PairOutput, Told};
 use crate::handover::{
     Epoch, Member, MemberInput, MemberOutput, MemberState, ToCoordinator, ToMember, Verdict,
 };
-use crate::{Admission, Call, CallId, Document};
+use crate::{Admission, Call, CallId, Document, Tree};
 
 type Outputs = VecDeque<PairOutput>;
 
@@ -30,7 +30,6 @@ pub(super) struct Speaker {
     audit_at: Instant,
     /// Until then calls of a partner that is gone count, of which only copies are known.
     copies_until: Instant,
-    offered: Option<MemberState>,
     serial: u64,
     /// The number of the state that the partner holds; zero for none.
     stored: u64,
@@ -67,6 +66,12 @@ struct Counting {
 /// It compares its counters with what lives this often.
 const AUDIT: Duration = Duration::from_secs(60);
 
+/// Questions of the partner that wait until this node knows what lives.
+const ASKS_MAX: usize = 4096;
+
+/// Calls that the partner has at the most, however many it tells of.
+const CALLS_MAX: usize = 1 << 20;
+
 /// Messages that wait for the partner. A coordinator repeats what is not answered.
 const WAITING_MAX: usize = 1024;
 
@@ -88,7 +93,6 @@ impl Speaker {
             listed: false,
             audit_at: now + AUDIT,
             copies_until: now + AUDIT,
-            offered: None,
             serial: 0,
             stored: 0,
             lacking_since: None,
@@ -113,8 +117,42 @@ impl Speaker {
         }
     }
 
-    pub(super) fn set_document(&mut self, now: Instant, document: Arc<Document>) {
+    /// Numbers all that waits here as the new document does, whose number of it came from `before`. What
+    /// that knows nothing of is refused.
+    pub(super) fn set_document(
+        &mut self,
+        now: Instant,
+        document: Arc<Document>,
+        before: &Tree,
+        outputs: &mut Outputs,
+    ) {
+        let after = document.tree();
+        let mut gone = Vec::new();
+        let mut moves = |call: &mut Call, own: bool| {
+            let moved = call.moved(before, after);
+            match moved {
+                Some(moved) => *call = moved,
+                None => gone.push((call.id, own)),
+            }
+            moved.is_some()
+        };
+        if let Some(counting) = &mut self.counting {
+            counting.asks.retain_mut(|(call, _, own)| moves(call, *own));
+        }
+        if let Some(leaving) = &mut self.leaving {
+            leaving.asks.retain_mut(|(call, _)| moves(call, true));
+        }
+        for list in [&mut self.list, &mut self.pending] {
+            list.retain(|_, call| {
+                let moved = call.moved(before, after);
+                *call = moved.unwrap_or(*call);
+                moved.is_some()
+            });
+        }
         self.member.handle_input(now, MemberInput::Document(document));
+        for (call, own) in gone {
+            self.decide(call, Err(Denial::Unknown), own, outputs);
+        }
     }
 
     /// Asks which calls live; the partner first, if it can say so. Those of a partner that has just gone
@@ -192,7 +230,11 @@ impl Speaker {
         outputs: &mut Outputs,
     ) {
         if let Some(counting) = &mut self.counting {
-            counting.asks.push((call, exempt, own));
+            if own || counting.asks.len() < ASKS_MAX {
+                counting.asks.push((call, exempt, own));
+            } else {
+                self.decide(call.id, Err(Denial::Unheard), own, outputs);
+            }
             return;
         }
         if let Some(leaving) = self.leaving.as_mut().filter(|_| !exempt) {
@@ -220,7 +262,7 @@ impl Speaker {
         self.decide(call.id, verdict, own, outputs);
     }
 
-    pub(super) fn release(&mut self, now: Instant, id: CallId, outputs: &mut Outputs) {
+    pub(super) fn release(&mut self, now: Instant, id: CallId) {
         if let Some(counting) = &mut self.counting {
             counting.asks.retain(|(call, ..)| call.id != id);
         }
@@ -230,7 +272,6 @@ impl Speaker {
         self.held.remove(&id);
         self.list.remove(&id);
         self.pending.remove(&id);
-        outputs.extend(self.member.ledger().call(id).map(PairOutput::Counted));
         self.member.release(now, id);
     }
 
@@ -241,14 +282,17 @@ impl Speaker {
             }
             PairMessage::Missing => self.greets = true,
             PairMessage::Ask { call, exempt } => match call.call(self.member.document()) {
-                Some(call) => self.request(now, call, exempt, false, outputs),
+                Some(call) if self.member.ledger().len() < CALLS_MAX => {
+                    self.request(now, call, exempt, false, outputs);
+                }
+                Some(call) => self.decide(call.id, Err(Denial::Unheard), false, outputs),
                 None => {
                     let verdict = Err(super::Denied::Unknown);
                     let answer = PairMessage::Answer { call: call.call, verdict };
                     outputs.push_back(PairOutput::Partner(answer));
                 }
             },
-            PairMessage::Release { call } => self.release(now, CallId(call), outputs),
+            PairMessage::Release { call } => self.release(now, CallId(call)),
             PairMessage::Calls { calls, pending, last } => {
                 self.take_list(&calls, pending, last, outputs);
             }
@@ -277,7 +321,8 @@ impl Speaker {
                 self.member.take_over(now, &state, calls);
             }
             None => {
-                self.member.audit(now, calls);
+                let drifts = self.member.audit(now, calls);
+                outputs.push_back(PairOutput::Recounted(drifts));
             }
         }
         for (call, exempt, own) in asks {
@@ -353,6 +398,11 @@ impl Speaker {
                     let own = !self.held.remove(&call);
                     self.decide(call, verdict.map_err(Denial::Full), own, outputs);
                 }
+                MemberOutput::Recounted(drifts) => outputs.push_back(PairOutput::Recounted(drifts)),
+                MemberOutput::Unknown(call) => {
+                    let own = !self.held.remove(&call);
+                    self.decide(call, Err(Denial::Unknown), own, outputs);
+                }
                 MemberOutput::Lapsed => outputs.push_back(PairOutput::Lapsed),
             }
         }
@@ -381,15 +431,14 @@ impl Speaker {
 
     /// Gives the partner the state, if that has changed or it has none.
     fn offer(&mut self, now: Instant, anew: bool, linked: bool, outputs: &mut Outputs) {
-        let state = self.member.state();
-        if !anew && self.offered.as_ref() == Some(&state) && 0 < self.serial {
+        let changed = self.member.take_changed_state();
+        if !anew && !changed && 0 < self.serial {
             return;
         }
         self.serial += 1;
         self.lacking_since.get_or_insert(now);
-        self.offered = Some(state.clone());
         if linked {
-            let (serial, state) = (self.serial, Box::new(state));
+            let (serial, state) = (self.serial, Box::new(self.member.state()));
             let message = PairMessage::State { serial, state };
             outputs.push_back(PairOutput::Partner(message));
         }
@@ -400,9 +449,11 @@ impl Speaker {
             self.forget_list();
         }
         let list = if pending { &mut self.pending } else { &mut self.list };
-        let document = self.member.document();
-        let calls = calls.iter().filter_map(|told| told.call(document));
-        list.extend(calls.map(|call| (call.id, call)));
+        let (document, ledger) = (self.member.document(), self.member.ledger());
+        // What the partner knows by a name that is gone counts where it was moved to.
+        let known = |told: &Told| told.call(document).or_else(|| ledger.call(CallId(told.call)));
+        let room = CALLS_MAX.saturating_sub(list.len());
+        list.extend(calls.iter().filter_map(known).take(room).map(|call| (call.id, call)));
         if last {
             self.listed = true;
             if let Some(counting) = &mut self.counting

@@ -260,6 +260,65 @@ fn a_list_of_calls_is_cut_by_what_it_takes_and_loses_none() {
     assert!(4 < lists, "{lists}");
 }
 
+#[test]
+fn what_waits_for_an_answer_is_numbered_as_the_new_document_does() {
+    let mut pair = Two::with_share(3);
+    let wide = wide();
+    for at in 0..2 {
+        pair.input(at, PairInput::Document(Arc::clone(&wide)));
+    }
+    pair.deaf = true;
+    for (id, name) in [(1, "t"), (2, "first")] {
+        pair.nodes[1].request(pair.now, call_at(&wide, id, name), false);
+    }
+    pair.input(1, PairInput::Document(document()));
+    assert_eq!(pair.verdicts.get(&2), Some(&Err(Denial::Unknown)), "its tenant is gone");
+    pair.input(1, PairInput::Received(PairMessage::List));
+    pair.deaf = false;
+    pair.deliver();
+
+    pair.input(0, PairInput::Document(document()));
+    assert_eq!((pair.verdicts[&1].is_ok(), pair.used(0)), (true, Some(1)));
+}
+
+#[test]
+fn whoever_asks_before_the_speaker_knows_what_lives_is_numbered_as_a_new_document_does() {
+    let wide = wide();
+    let mut pair = Two::with_share(3);
+    pair.input(1, PairInput::Document(Arc::clone(&wide)));
+    let node = &mut pair.nodes[1];
+    node.handle_input(pair.now, PairInput::Role(Role::Speaker));
+    for (id, name) in [(1, "t"), (2, "first")] {
+        node.request(pair.now, call_at(&wide, id, name), false);
+    }
+    node.handle_input(pair.now, PairInput::Document(document()));
+    node.handle_input(pair.now, PairInput::Live(Vec::new()));
+    pair.drain();
+
+    assert_eq!(pair.verdicts[&2], Err(Denial::Unknown));
+    assert!(pair.verdicts[&1].is_ok(), "with the share of which it has a copy");
+}
+
+#[test]
+fn the_partner_is_sent_a_state_that_changed_and_none_with_a_report_alone() {
+    let mut pair = Two::with_share(2);
+    let state = |pair: &Two| pair.nodes[1].copy.as_ref().unwrap().serial;
+    let before = state(&pair);
+    pair.sent.clear();
+
+    for id in 0..20 {
+        pair.request(0, id, false);
+        pair.pass(1_500);
+        pair.release(0, id);
+    }
+    assert!(15 < pair.sent.len(), "{:?}", pair.sent);
+    assert_eq!(state(&pair), before);
+
+    let grow = Grow { stamp: stamp(1), seq: 2, rest: false, cells: vec![(0, 3)] };
+    pair.hear_coordinator(0, ToMember::Grow(grow));
+    assert_eq!(state(&pair), before + 1);
+}
+
 /// Both nodes of a segment, the first of which speaks, and the link between them.
 struct Two {
     now: Instant,
@@ -412,6 +471,7 @@ impl Two {
                     PairOutput::Refused(_) => self.refused.push(at),
                     PairOutput::Partner(_)
                     | PairOutput::Counted(_)
+                    | PairOutput::Recounted(_)
                     | PairOutput::Drifted(_)
                     | PairOutput::Alone(_)
                     | PairOutput::Lapsed => {}
@@ -451,6 +511,19 @@ fn stamp(round: u32) -> Stamp {
 fn call(id: u64) -> Call {
     let node = document().tree().find("t").unwrap();
     Call { id: CallId(id), node, direction: Direction::Inbound }
+}
+
+fn call_at(document: &Document, id: u64, name: &str) -> Call {
+    let node = document.tree().find(name).unwrap();
+    Call { id: CallId(id), node, direction: Direction::Inbound }
+}
+
+/// Has another tenant before the one.
+fn wide() -> Arc<Document> {
+    let limits = Limits { calls: Some(10), ..Limits::default() };
+    let node = |name: &str| Node { name: name.into(), limits, ..Node::default() };
+    let tree = Tree::new(vec![node("first"), node("t")]).unwrap();
+    Arc::new(Document::new(2, tree, Method::Dhondt))
 }
 
 fn document() -> Arc<Document> {
