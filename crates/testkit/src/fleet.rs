@@ -102,7 +102,7 @@ impl Fleet {
                 socket: stream_of(SocketId(u32::from(index))),
                 local: SocketAddr::new(config.ip, config.sip_port + index),
                 limits: StreamLimits::default(),
-                tls: None,
+                tls: config.tls.clone(),
             }));
         }
         let mut bind = |socket, port| {

@@ -285,7 +285,9 @@ impl Phone {
 
     /// Begins a call.
     fn dial(&mut self, desk: &mut Desk<'_>, to: &str) {
-        let Some(peer) = desk.config.server.or_else(|| address_of(to)) else { return };
+        let Some(peer) = desk.config.server_of(desk.phone).or_else(|| address_of(to)) else {
+            return;
+        };
         if self.call.is_some() {
             return;
         }
@@ -339,7 +341,7 @@ impl Phone {
         let (draft, cseq, peer) = if let Some(call) = &mut self.call {
             (call.request(desk, "OPTIONS", &branch), call.cseq, call.peer())
         } else {
-            let Some(server) = desk.config.server else { return };
+            let Some(server) = desk.config.server_of(desk.phone) else { return };
             let tag = self.new_tag(desk);
             let aor = desk.config.aor(self.id);
             let call_id = format!("{:016x}@{}", desk.random.next(), desk.config.ip);
@@ -428,12 +430,15 @@ impl Phone {
 const ALLOW: &str = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO";
 
 fn via(desk: &Desk<'_>, branch: &str) -> String {
-    let transport = if desk.config.has_streams(desk.phone) { "TCP" } else { "UDP" };
+    let transport = desk.config.transport(desk.phone);
     format!("SIP/2.0/{transport} {};branch={branch};rport", desk.config.sip_addr(desk.phone))
 }
 
 fn contact(desk: &Desk<'_>) -> String {
     let (user, address) = (desk.config.user(desk.phone), desk.config.sip_addr(desk.phone));
-    let transport = if desk.config.has_streams(desk.phone) { ";transport=tcp" } else { "" };
+    let transport = match desk.config.transport(desk.phone) {
+        "UDP" => String::new(),
+        other => format!(";transport={}", other.to_ascii_lowercase()),
+    };
     format!("<sip:{user}@{address}{transport}>")
 }

@@ -72,6 +72,11 @@ impl Program {
         fcntl(log.get_ref(), FcntlArg::F_SETPIPE_SZ(4096)).expect("a pipe can be made smaller");
     }
 
+    /// Returns the number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Tells it to drain by SIGTERM.
     ///
     /// # Panics

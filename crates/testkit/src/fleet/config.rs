@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use driver::SocketId;
+use driver::tls::SipTls;
 
 use crate::journal::PhoneId;
 use crate::manners::Manners;
@@ -34,6 +35,8 @@ pub struct Config {
     /// How many of the phones, the first ones, speak SIP over connections, which they make to their
     /// server and take at the address of their SIP socket. Not in a [`Studio`](crate::Studio).
     pub streams: u32,
+    /// With it those connections carry TLS, and their server is reached at the port after its own.
+    pub tls: Option<SipTls>,
     /// The RTP port of the first phone. Each has four: RTP, RTCP (not opened),
     /// another RTP port for [`SpeaksFrom::OtherPort`](crate::SpeaksFrom), none.
     pub rtp_port: u16,
@@ -71,6 +74,7 @@ impl Config {
             sip_port: 5060,
             sip_sockets: 1,
             streams: 0,
+            tls: None,
             rtp_port: 34000,
             codecs: vec![PCMU, PCMA, DIGITS],
             manners: Manners::default(),
@@ -101,6 +105,24 @@ impl Config {
     /// Returns whether a phone speaks SIP over connections.
     pub fn has_streams(&self, phone: PhoneId) -> bool {
         phone.0 < self.streams
+    }
+
+    /// Returns what carries the SIP of a phone, as a Via says it.
+    pub fn transport(&self, phone: PhoneId) -> &'static str {
+        match (self.has_streams(phone), &self.tls) {
+            (false, _) => "UDP",
+            (true, None) => "TCP",
+            (true, Some(_)) => "TLS",
+        }
+    }
+
+    /// Returns where REGISTERs and new calls of a phone go.
+    pub fn server_of(&self, phone: PhoneId) -> Option<SocketAddr> {
+        let mut server = self.server?;
+        if self.has_streams(phone) && self.tls.is_some() {
+            server.set_port(server.port() + 1);
+        }
+        Some(server)
     }
 
     /// Returns whether a phone sends RTP and hears it.

@@ -18,7 +18,7 @@ pub(crate) struct Registration {
 
 impl Phone {
     pub(crate) fn register(&mut self, desk: &mut Desk<'_>, expires: u32) {
-        let Some(server) = desk.config.server else { return };
+        let Some(server) = desk.config.server_of(desk.phone) else { return };
         let (branch, tag) = (self.new_branch(desk), self.new_tag(desk));
         let call_id = format!("{:016x}@{}", desk.random.next(), desk.config.ip);
         let registration =
