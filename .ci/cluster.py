@@ -1,6 +1,7 @@
 """Holdline as separate processes on loopback addresses of its own."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -9,6 +10,7 @@ import urllib.request
 
 NET = "127.77.6"
 GATE = f"{NET}.1:5060"
+GATE_TLS = f"{NET}.1:5061"
 
 RM = """
 [node]
@@ -35,6 +37,13 @@ listen = "{address}:5060"
 [[listener]]
 transport = "tcp"
 listen = "{address}:5060"
+
+[[listener]]
+transport = "tls"
+listen = "{address}:5061"
+certificate = "{tls}/sip-{address}.pem"
+key = "{tls}/sip-{address}.key"
+authority = "{tls}/ca.pem"
 """
 
 B2B_ONLY = """
@@ -89,8 +98,18 @@ def address(name):
     return f"{NET}.{NODES[name]}"
 
 
-def config(name, callee):
-    values = {"id": NODES[name], "address": address(name), "callee": callee, "role": name}
+def certificates(bin_dir, folder):
+    """Makes the certificates of the gate anew; returns their folder."""
+    tls = os.path.join(folder, "tls")
+    shutil.rmtree(tls, ignore_errors=True)
+    subprocess.run([os.path.join(bin_dir, "holdline-rm"), "certificates", tls,
+                    "--sip", address("gate")], check=True, stdout=subprocess.DEVNULL)
+    return tls
+
+
+def config(name, callee, tls):
+    values = {"id": NODES[name], "address": address(name), "callee": callee, "role": name,
+              "tls": tls}
     if name in ("mediagate", "standby"):
         return MEDIAGATE.format(standby=str(name == "standby").lower(), **values)
     text = RM.format(**values)
@@ -101,11 +120,11 @@ def config(name, callee):
 
 
 class Node:
-    def __init__(self, name, bin_dir, folder, callee):
+    def __init__(self, name, bin_dir, folder, callee, tls):
         self.name = name
         path = os.path.join(folder, f"{name}.toml")
         with open(path, "w") as file:
-            file.write(config(name, callee))
+            file.write(config(name, callee, tls))
         program = "holdline-mediagate" if name in ("mediagate", "standby") else "holdline-rm"
         self.log = os.path.join(folder, f"{name}.log")
         self.process = subprocess.Popen([os.path.join(bin_dir, program), "--config", path],
@@ -147,7 +166,8 @@ class Cluster:
     """gate, b2b, controller, mediagate and a standby mediagate, a process each."""
 
     def __init__(self, bin_dir, folder, callee, slack=1):
-        self.start = lambda name: Node(name, bin_dir, folder, callee)
+        tls = certificates(bin_dir, os.path.abspath(folder))
+        self.start = lambda name: Node(name, bin_dir, folder, callee, tls)
         self.nodes = {}
         # A gateway's port numbers rest for 2 s before their first use.
         self.rest = 2 + 0.5 * slack

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from cluster import GATE, Cluster
+from cluster import GATE, GATE_TLS, Cluster
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLER, CALLEE = "127.77.6.8", "127.77.6.9"
@@ -87,6 +87,25 @@ def tcp(folder):
     return faults
 
 
+def renegotiation(folder):
+    """A client that wants new keys on a connection with TLS 1.2 is told that there are none."""
+    log = os.path.join(folder, "renegotiation.log")
+    with open(log, "w") as file:
+        command = ["openssl", "s_client", "-connect", GATE_TLS, "-tls1_2"]
+        client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file,
+                                  stderr=subprocess.STDOUT, text=True)
+        time.sleep(1)
+        client.stdin.write("R\n")
+        client.stdin.flush()
+        code = end(client, 30)
+    with open(log, errors="replace") as file:
+        text = file.read().lower()
+    if "renegotiating" not in text or "no renegotiation" not in text:
+        return [f"renegotiation: {code}{tail(log)}"]
+    print("ok: keys are not renegotiated", flush=True)
+    return []
+
+
 def tail(path):
     """The end of a file, if there is one."""
     if not os.path.exists(path):
@@ -98,7 +117,8 @@ def tail(path):
 def phones(cluster, folder, alice, bob, slack, transport="udp"):
     victim = cluster.nodes["mediagate"].process
     script = os.path.join(HERE, "phones", "two_phones.py")
-    command = [sys.executable, script, "--gate", GATE, "--kill", str(victim.pid),
+    gate = GATE_TLS if transport == "tls" else GATE
+    command = [sys.executable, script, "--gate", gate, "--kill", str(victim.pid),
                "--alice", alice, "--bob", bob, "--transport", transport, "--slack", str(slack)]
     log = os.path.join(folder, f"{alice}_{bob}_{transport}.log")
     with open(log, "w") as file:
@@ -141,6 +161,9 @@ def main():
             "baresip_pjsip": lambda: call("baresip", "pjsip"),
             "tcp_pjsip_baresip": lambda: call("pjsip", "baresip", "tcp"),
             "tcp_baresip_pjsip": lambda: call("baresip", "pjsip", "tcp"),
+            "tls_pjsip_pjsip": lambda: call("pjsip", "pjsip", "tls"),
+            "tls_baresip_pjsip": lambda: call("baresip", "pjsip", "tls"),
+            "tls_renegotiation": lambda: renegotiation(folder),
             "after": lambda: load(folder, "after", 20, 10),
         }
         faults = []

@@ -86,7 +86,8 @@ class Phone:
         transport.port = port
         transport.boundAddress = transport.publicAddress = address
         # Only this one: what it says otherwise does not go out at all.
-        kind = {"udp": pj.PJSIP_TRANSPORT_UDP, "tcp": pj.PJSIP_TRANSPORT_TCP}[transport_name]
+        kind = {"udp": pj.PJSIP_TRANSPORT_UDP, "tcp": pj.PJSIP_TRANSPORT_TCP,
+                "tls": pj.PJSIP_TRANSPORT_TLS}[transport_name]
         self.endpoint.transportCreate(kind, transport)
         self.endpoint.libStart()
         self.endpoint.audDevManager().setNullDev()

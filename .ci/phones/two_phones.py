@@ -121,7 +121,7 @@ def main():
     parser.add_argument("--alice", choices=KINDS, default="pjsip")
     parser.add_argument("--bob", choices=KINDS, default="pjsip")
     parser.add_argument("--direct", action="store_true")
-    parser.add_argument("--transport", choices=["udp", "tcp"], default="udp")
+    parser.add_argument("--transport", choices=["udp", "tcp", "tls"], default="udp")
     parser.add_argument("--slack", type=int, default=1)
     arguments = parser.parse_args()
     global slack
