@@ -7,6 +7,7 @@ pub(crate) mod next;
 mod pair;
 mod plan;
 mod restart;
+mod secure;
 mod seeds;
 mod single;
 mod streams;

@@ -374,7 +374,7 @@ fn the_document_that_a_node_names_is_checked_with_its_file() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "certificates hold at real times")]
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     u64::try_from(since.as_millis()).unwrap()
 }

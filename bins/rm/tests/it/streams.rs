@@ -1,7 +1,8 @@
-//! SIP over TCP with a real process, on loopback.
+//! SIP over TCP and TLS with a real process, on loopback.
 
 mod line;
 mod misuse;
+mod secure;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,6 +120,11 @@ struct Site {
 impl Site {
     /// Starts them at 127.9.`number`.1 and 127.9.`number`.3.
     fn start(name: &str, number: u8, routes: &str) -> Self {
+        Self::start_with(name, number, routes, 2)
+    }
+
+    /// The same with so many seconds for a message and for a handshake.
+    fn start_with(name: &str, number: u8, routes: &str, message_time: u64) -> Self {
         let ip = format!("127.9.{number}.3").parse().unwrap();
         let mut media = mediagate::Config::new(driver::NodeId(31), ip, 7131, 7231);
         media.security = Security::Plaintext;
@@ -128,6 +134,7 @@ impl Site {
             driver::run(&media.run(), |start| Mediagate::new(&media, start)).unwrap();
         });
         let text = CONFIG.replace("127.9.10.", &format!("127.9.{number}."));
+        let text = text.replace("message_time = 2", &format!("message_time = {message_time}"));
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let file = folder.join(format!("streams-{name}.toml"));
         std::fs::write(&file, format!("{text}{routes}")).unwrap();
@@ -149,23 +156,36 @@ impl Site {
 
     /// Waits until each figure is at least so high.
     fn figures(&self, least: &[(&str, u64)]) {
+        let high = |text: &str, (name, least): &(&str, u64)| {
+            value(text, name).is_some_and(|value| *least as f64 <= value)
+        };
+        self.until(&format!("at least {least:?}"), |text| least.iter().all(|one| high(text, one)));
+    }
+
+    /// Waits until a figure is at most so high.
+    fn at_most(&self, name: &str, most: u64) {
+        self.until(&format!("{name} at most {most}"), |text| {
+            value(text, name).is_some_and(|value| value <= most as f64)
+        });
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
         let address = format!("{}:9131", self.ip(1)).parse().unwrap();
         let mut text = String::new();
         for _ in 0..200 {
             text = page(address, "/metrics").unwrap();
-            let high = |(name, least): &(&str, u64)| {
-                let value =
-                    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-                let value = value.and_then(|value| value.parse::<f64>().ok());
-                value.is_some_and(|value| *least as f64 <= value)
-            };
-            if least.iter().all(high) {
+            if is_so(&text) {
                 return;
             }
             pause(50);
         }
-        panic!("never so high: {least:?}\n{text}");
+        panic!("never {what}\n{text}");
     }
+}
+
+fn value(text: &str, name: &str) -> Option<f64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value?.parse().ok()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a real process takes its time")]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use b2bua::Transport;
 use driver::store::{MemoryDisk, Store};
+use driver::tls::SipTls;
 use driver::{Class, Input, Metrics, Node, NodeId, Output, StopReason};
 use mediagate::{Forwarding, Mediagate};
 use rm::{ListenerConfig, Peer, PeerRoles, Rm, Roles};
@@ -57,6 +58,18 @@ pub(crate) enum Server {
     Mediagate(Box<Mediagate>),
 }
 
+/// How many phones, the first ones, speak SIP over connections, and with what TLS.
+struct Streams {
+    phones: u32,
+    tls: Option<SipTls>,
+}
+
+impl Streams {
+    fn none() -> Self {
+        Self { phones: 0, tls: None }
+    }
+}
+
 /// A cluster with phones.
 pub(crate) struct World {
     layout: Layout,
@@ -73,25 +86,30 @@ impl World {
 
     /// Builds a cluster whose b2b keeps its records on a disk.
     pub(crate) fn with_disk(seed: u64, layout: Layout, disk: Option<&MemoryDisk>) -> Self {
-        Self::build(seed, layout, disk, 0, ip)
+        Self::build(seed, layout, disk, &Streams::none(), ip)
     }
 
     /// Builds a cluster whose first phones speak SIP over connections.
     pub(crate) fn with_streams(seed: u64, layout: Layout, streams: u32) -> Self {
-        Self::build(seed, layout, None, streams, ip)
+        Self::build(seed, layout, None, &Streams { phones: streams, tls: None }, ip)
+    }
+
+    /// The same with TLS on these connections.
+    pub(crate) fn with_tls(seed: u64, layout: Layout, phones: u32, tls: SipTls) -> Self {
+        Self::build(seed, layout, None, &Streams { phones, tls: Some(tls) }, ip)
     }
 
     /// The same with IPv6 everywhere.
     pub(crate) fn with_ipv6(seed: u64, layout: Layout, streams: u32) -> Self {
         let ip = |host| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)]);
-        Self::build(seed, layout, None, streams, ip)
+        Self::build(seed, layout, None, &Streams { phones: streams, tls: None }, ip)
     }
 
     fn build(
         seed: u64,
         layout: Layout,
         disk: Option<&MemoryDisk>,
-        streams: u32,
+        streams: &Streams,
         ip: fn(u8) -> IpAddr,
     ) -> Self {
         super::details::install();
@@ -99,13 +117,15 @@ impl World {
             phones: 10,
             // Each has an address of its own, as behind no two phones stands one next hop.
             sip_sockets: 10,
-            streams,
+            streams: streams.phones,
+            tls: streams.tls.clone(),
             server: Some(SocketAddr::new(ip(1), 5060)),
             ..testkit::Config::new(ip(9))
         };
         let upgraded = Arc::new(Mutex::new(BTreeSet::new()));
         let mut scenario = Scenario::new(seed, driver::sim::Config::default(), phones);
-        for config in signalling(layout, ip) {
+        for mut config in signalling(layout, ip) {
+            config.listeners.extend(secure(&config, streams.tls.as_ref()));
             let dial: Vec<(NodeId, Class)> = config
                 .run()
                 .links
@@ -360,6 +380,14 @@ fn signalling(layout: Layout, ip: fn(u8) -> IpAddr) -> Vec<rm::Config> {
             config
         })
         .collect()
+}
+
+/// Returns the listener for TLS of a gate, one port above the others.
+fn secure(config: &rm::Config, tls: Option<&SipTls>) -> Option<ListenerConfig> {
+    let mut listen = config.listeners.first()?.listen;
+    listen.set_port(listen.port() + 1);
+    let tls = Some(tls?.clone());
+    Some(ListenerConfig { transport: Transport::Tls, listen, advertise: listen, tls })
 }
 
 fn ip(host: u8) -> IpAddr {

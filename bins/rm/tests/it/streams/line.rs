@@ -1,9 +1,13 @@
-//! A phone of a few lines, over TCP or UDP, that shares no code with the product.
+//! A phone of a few lines, over UDP, TCP or TLS, that shares no code with the product.
 
 use std::cell::Cell;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
 /// Every wait ends with what is waited for, or fails after this time.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -13,14 +17,23 @@ pub(super) struct Line {
     gate: String,
     /// What it says its address is.
     seen_at: String,
+    /// As a Via says it.
+    transport: &'static str,
     udp: Option<UdpSocket>,
     listener: Option<TcpListener>,
-    stream: Option<TcpStream>,
+    stream: Option<Box<dyn Talk>>,
+    client: Option<Arc<ClientConfig>>,
+    server: Option<Arc<ServerConfig>>,
     buffer: Vec<u8>,
     accepted: usize,
     sent: u32,
     is_verbose: bool,
 }
+
+/// A connection, with TLS or without.
+trait Talk: Read + Write {}
+
+impl<T: Read + Write> Talk for T {}
 
 /// One end of a call.
 pub(super) struct Dialog {
@@ -36,26 +49,41 @@ impl Line {
     pub(super) fn tcp(ip: String, gate: String) -> Self {
         let listener = TcpListener::bind(format!("{ip}:5060")).unwrap();
         listener.set_nonblocking(true).unwrap();
-        Self { listener: Some(listener), ..Self::new(ip, gate) }
+        Self { listener: Some(listener), ..Self::new(ip, gate, "TCP") }
+    }
+
+    /// A phone that makes a connection with TLS when it has something to say, and takes none.
+    pub(super) fn tls(ip: String, gate: String, client: Arc<ClientConfig>) -> Self {
+        Self { client: Some(client), ..Self::new(ip, gate, "TLS") }
+    }
+
+    /// A trunk that takes connections with TLS at port 5061.
+    pub(super) fn trunk(ip: String, gate: String, server: Arc<ServerConfig>) -> Self {
+        let listener = TcpListener::bind(format!("{ip}:5061")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self { listener: Some(listener), server: Some(server), ..Self::new(ip, gate, "TLS") }
     }
 
     pub(super) fn udp(ip: String, gate: String) -> Self {
         let udp = UdpSocket::bind(format!("{ip}:5060")).unwrap();
         udp.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        Self { udp: Some(udp), ..Self::new(ip, gate) }
+        Self { udp: Some(udp), ..Self::new(ip, gate, "UDP") }
     }
 
-    fn new(ip: String, gate: String) -> Self {
+    fn new(ip: String, gate: String, transport: &'static str) -> Self {
         let seen_at = ip.clone();
-        let (udp, listener, stream) = (None, None, None);
+        let (udp, listener, stream, client, server) = (None, None, None, None, None);
         let (accepted, sent, is_verbose) = (0, 0, false);
         Self {
             ip,
             gate,
             seen_at,
+            transport,
             udp,
             listener,
             stream,
+            client,
+            server,
             buffer: vec![],
             accepted,
             sent,
@@ -106,7 +134,9 @@ impl Line {
     pub(super) fn call(&mut self, callee: &mut Self, user: &str, number: u32) -> [Dialog; 2] {
         let (call_id, who) = self.begin(user, number);
         let invite = callee.expect("INVITE ");
-        assert!(invite.contains(if callee.udp.is_some() { "SIP/2.0/UDP" } else { "SIP/2.0/TCP" }));
+        assert!(invite.contains(&format!("SIP/2.0/{} ", callee.transport)), "{invite}");
+        let is_tls = header(&invite, "Contact").contains(":5061;transport=tls");
+        assert_eq!(is_tls, callee.transport == "TLS", "{invite}");
         let sdp = callee.sdp();
         let contact = callee.contact();
         callee.answer(&invite, &format!("Contact: {contact}\r\n"), &sdp);
@@ -193,7 +223,7 @@ impl Line {
 
     fn head(&mut self, method: &str, uri: &str, cseq: &str, from: &str) -> String {
         self.sent += 1;
-        let transport = if self.udp.is_some() { "UDP" } else { "TCP" };
+        let transport = self.transport;
         let (at, sent) = (&self.seen_at, self.sent);
         let branch = format!("z9hG4bK{}-{sent}", self.ip);
         let from = if from.contains(";tag=") { from.to_owned() } else { format!("{from};tag=own") };
@@ -219,8 +249,12 @@ impl Line {
     }
 
     fn contact(&self) -> String {
-        let transport = if self.udp.is_some() { "" } else { ";transport=tcp" };
-        format!("<sip:phone@{}:5060{transport}>", self.seen_at)
+        let at = &self.seen_at;
+        match self.transport {
+            "UDP" => format!("<sip:phone@{at}:5060>"),
+            "TCP" => format!("<sip:phone@{at}:5060;transport=tcp>"),
+            _ => format!("<sip:phone@{at}:5061;transport=tls>"),
+        }
     }
 
     fn sdp(&self) -> String {
@@ -242,8 +276,12 @@ impl Line {
             return;
         }
         let (ip, gate) = (&self.ip, &self.gate);
-        let stream = self.stream.get_or_insert_with(|| connect(ip, gate));
+        let stream = self.stream.get_or_insert_with(|| match &self.client {
+            None => Box::new(connect(ip, gate)),
+            Some(client) => Box::new(secure(connect(ip, gate), client.clone())),
+        });
         stream.write_all(text.as_bytes()).unwrap();
+        stream.flush().unwrap();
     }
 
     /// Waits for a message that starts so; others are passed over.
@@ -266,12 +304,18 @@ impl Line {
         if let Some(text) = self.cut() {
             return Some(text);
         }
-        if let Ok((stream, _)) = self.listener.as_ref()?.accept() {
+        if let Some(Ok((stream, _))) = self.listener.as_ref().map(TcpListener::accept) {
             self.accepted += 1;
             self.buffer.clear();
             stream.set_nonblocking(false).unwrap();
             stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-            self.stream = Some(stream);
+            self.stream = Some(match &self.server {
+                None => Box::new(stream),
+                Some(server) => {
+                    let session = ServerConnection::new(server.clone()).unwrap();
+                    Box::new(StreamOwned::new(session, stream))
+                }
+            });
         }
         let Some(stream) = &mut self.stream else {
             std::thread::yield_now();
@@ -294,6 +338,19 @@ impl Line {
         self.buffer.drain(..whole.len());
         Some(whole)
     }
+}
+
+/// Speaks TLS on a connection, whose handshake is made.
+pub(super) fn secure(
+    stream: TcpStream,
+    client: Arc<ClientConfig>,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let name = ServerName::IpAddress(stream.peer_addr().unwrap().ip().into());
+    let mut secure = StreamOwned::new(ClientConnection::new(client, name).unwrap(), stream);
+    secure.sock.set_read_timeout(Some(PATIENCE)).unwrap();
+    secure.conn.complete_io(&mut secure.sock).unwrap();
+    secure.sock.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    secure
 }
 
 /// Makes a connection from an address.
