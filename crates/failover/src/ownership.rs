@@ -62,7 +62,8 @@ pub struct Counters {
     pub takeovers: u64,
     /// Bids that failed though their trial had succeeded.
     pub failures: u64,
-    /// Slots taken from another that had no whole copy here: calls that it had are lost.
+    /// Slots taken from another that had no whole copy here, or only an old one: calls that it had are
+    /// lost.
     pub bare: u64,
     /// Times slots were lost to another.
     pub losses: u64,
@@ -78,6 +79,8 @@ pub struct Ownership {
     peers: BTreeMap<NodeId, Peer>,
     map: SlotMap,
     own: SlotSet,
+    /// Slots of ours that were taken from another without a whole copy, or with an old one.
+    bare: SlotSet,
     /// The highest epoch that anyone promised or named of each slot.
     known: Box<[Epoch; SLOTS]>,
     /// When the owner of each slot was last heard to act for it.
@@ -113,6 +116,7 @@ impl Ownership {
             peers: others.map(|id| (*id, Peer::new(now))).collect(),
             map: SlotMap::empty(),
             own: SlotSet::EMPTY,
+            bare: SlotSet::EMPTY,
             known: Box::new([Epoch(0); SLOTS]),
             acted_at: Box::new([now; SLOTS]),
             stored: Epoch(0),
@@ -220,6 +224,12 @@ impl Ownership {
         self.own
     }
 
+    /// Returns those of them that were another's before and had no whole copy here, or none of the last
+    /// second: what is here of them may be old.
+    pub fn bare(&self) -> SlotSet {
+        self.bare
+    }
+
     /// Returns all owners it knows.
     pub fn map(&self) -> &SlotMap {
         &self.map
@@ -294,6 +304,7 @@ impl Ownership {
         let lost = lost.intersection(self.own.union(yielded));
         if !lost.is_empty() {
             self.own = self.own.without(lost);
+            self.bare = self.bare.without(lost);
             self.yielded = self.yielded.map(|(slots, at)| (slots.without(lost), at));
             self.counters.losses += 1;
             self.outputs.push_back(Output::Lose { slots: lost });

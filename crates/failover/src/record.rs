@@ -118,7 +118,7 @@ pub struct Leg {
     pub offer_in: Bytes,
     /// An offer to the phone that has no answer yet.
     pub offer_out: Option<SentSdp>,
-    /// The phone does not know what the other side knows, because an exchange was cut off.
+    /// The phone may not know what the other side knows: an exchange was cut off, or the record is old.
     pub resync: bool,
     /// INVITEs of the phone that are not answered and acknowledged.
     pub incoming: Vec<ServerInvite>,
@@ -393,6 +393,14 @@ impl CallRecord {
             Base::Peer => &self.legs[1 - leg].received,
             Base::PeerOffer => &self.legs[1 - leg].offer_in,
             Base::Own(bytes) => bytes,
+        }
+    }
+
+    /// Has both phones asked whether they still have the call: it may have ended or changed without
+    /// this record. An INVITE that repeats what they agreed on asks it (RFC 3261 §14.1).
+    pub fn doubt(&mut self) {
+        for leg in &mut self.legs {
+            leg.resync |= leg.state == LegState::Confirmed;
         }
     }
 

@@ -109,8 +109,11 @@ impl Ownership {
                 }
             }
         }
-        let bare = slots.iter().filter(|slot| self.is_bare(*slot)).count();
-        self.counters.bare += u64::try_from(bare).unwrap_or(u64::MAX);
+        let yields = matches!(round.bid.gone, Gone::Yields(_));
+        let is_bare = |slot: &Slot| self.is_bare(*slot) || !yields && self.is_old(now, *slot);
+        let bare: SlotSet = slots.iter().filter(is_bare).collect();
+        self.counters.bare += u64::try_from(bare.len()).unwrap_or(u64::MAX);
+        self.bare = self.bare.without(slots).union(bare);
         for slot in slots.iter() {
             self.map.set(slot, Reign { owner: self.config.node, standby: None, epoch });
             self.known[usize::from(slot.0)] = epoch;
@@ -137,6 +140,13 @@ impl Ownership {
     fn is_bare(&self, slot: Slot) -> bool {
         let own = self.config.node;
         self.map.get(slot).is_some_and(|it| it.owner != own && it.standby != Some(own))
+    }
+
+    /// Returns whether another owns a slot who was not heard here for so long that it has dropped this
+    /// b2b as its standby: voters must have heard it.
+    fn is_old(&self, now: Instant, slot: Slot) -> bool {
+        let is_anothers = self.map.get(slot).is_some_and(|it| it.owner != self.config.node);
+        is_anothers && self.acted_at[usize::from(slot.0)] + ORPHANED <= now
     }
 
     fn fail(&mut self, now: Instant, round: &Round) {
