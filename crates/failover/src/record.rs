@@ -1,5 +1,7 @@
 //! The record of a call: all that another process needs to go on with it.
 
+mod times;
+
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;

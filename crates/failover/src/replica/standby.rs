@@ -8,7 +8,7 @@ use super::{
     Ack, Batch, HELD_MAX, Item, Key, Refusal, Refused, SLOT_MAX, StreamId, Sum, VALUE_MAX, weight,
 };
 use crate::slots::SLOTS;
-use crate::{Epoch, NodeId, Slot};
+use crate::{Boot, Epoch, NodeId, Slot};
 
 /// Holds the copies of other nodes' slots. See the [module](super).
 #[derive(Clone, Debug)]
@@ -177,6 +177,12 @@ impl Replica {
             None => Held::Nothing,
             Some(_) => Held::Part,
         }
+    }
+
+    /// Returns who wrote what is here of `slot`, and in which of its lives.
+    pub fn source(&self, slot: Slot) -> Option<(NodeId, Boot)> {
+        let (node, stream) = self.slots[usize::from(slot.0)].from?;
+        Some((node, stream.boot))
     }
 
     /// Returns the records that are here of `slot`, by key; not those of a copy that is still coming.
