@@ -11,7 +11,7 @@ use failover::controller::Introduce;
 use failover::ownership::Ownership;
 use failover::replica::{Replica, Replicator};
 use failover::verdicts::{self, Verdicts};
-use failover::{Boot, CallId, NodeId, SlotSet};
+use failover::{Boot, CallId, CallRecord, NodeId, Place, SlotSet};
 use tracing::{debug, warn};
 
 use self::copies::Exit;
@@ -56,6 +56,8 @@ pub(crate) struct B2bRole {
     ways: BTreeMap<NodeId, (NodeId, Instant)>,
     /// Slots given away and not taken yet.
     yielded: SlotSet,
+    /// Until when a role that drains tries to give its slots away.
+    pub(crate) gives_until: Option<Instant>,
     /// The local store, where there is one.
     pub(crate) kept: Option<Kept>,
     /// What waits for the lease.
@@ -98,6 +100,7 @@ impl B2bRole {
             replica: Replica::new(frames::VALUE_KINDS, frames::is_readable),
             ways: BTreeMap::new(),
             yielded: SlotSet::EMPTY,
+            gives_until: None,
             kept: None,
             held: VecDeque::new(),
             details: Details::default(),
@@ -146,7 +149,7 @@ impl B2bRole {
     ) {
         match self.mediagates.notice(now, id, notice) {
             Told::Nothing => {}
-            Told::Introduced(introduce, boot, unsure) => {
+            Told::Introduced(introduce, boot, mut unsure) => {
                 beats.watch(id, introduce.beat, out);
                 self.verdicts.handle_input(now, verdicts::Input::Watch(id));
                 self.verdicts.handle_input(now, verdicts::Input::LinkUp(id, boot));
@@ -155,13 +158,14 @@ impl B2bRole {
                 for controller in self.controllers.clone() {
                     self.introduce(controller, &introduce, out);
                 }
-                self.reopen(id, &unsure);
+                unsure.extend(self.unopened(id, boot));
+                self.reopen(now, id, unsure);
                 self.leave(now, id, boot);
             }
             Told::Event(boot, event) => {
                 self.b2b.handle_input(now, Input::Media { gateway: id, boot, event });
             }
-            Told::Missing(calls) => self.reopen(id, &calls),
+            Told::Missing(calls) => self.reopen(now, id, calls),
         }
     }
 
@@ -177,14 +181,43 @@ impl B2bRole {
         }
     }
 
+    /// Returns the calls whose media is at a gateway that was not told so: of one that has not named
+    /// itself nobody knows whether it is the one that the record means.
+    fn unopened(&self, id: NodeId, boot: Boot) -> Vec<CallId> {
+        let is_there = |record: &&CallRecord| {
+            let is_holder = |place: Place| (place.gateway, place.boot) == (id, boot);
+            record.holder.is_some_and(is_holder) && !record.is_ended()
+        };
+        let calls = self.b2b.records().filter(is_there).map(|record| record.call);
+        calls.filter(|call| !self.mediagates.is_open(id, *call)).collect()
+    }
+
     /// Sends again what a mediagate should carry and does not.
-    fn reopen(&mut self, id: NodeId, calls: &[CallId]) {
+    fn reopen(&mut self, now: Instant, id: NodeId, calls: impl IntoIterator<Item = CallId>) {
         for call in calls {
-            let Some((gateway, boot, command)) = self.b2b.media_call(*call) else { continue };
+            let Some((gateway, boot, command)) = self.b2b.media_call(call) else { continue };
             if gateway == id {
-                self.mediagates.command(gateway, boot, &command);
+                self.media(now, gateway, boot, command);
             }
         }
+    }
+
+    /// Tells a mediagate something as soon as we may.
+    fn media(&mut self, now: Instant, gateway: NodeId, boot: Boot, command: MediaCommand) {
+        if self.ownership.may_act(now) {
+            self.mediagates.command(gateway, boot, &command);
+        } else {
+            self.held.push_back(Held::Media(gateway, boot, command));
+        }
+    }
+
+    /// Does what the mediagates wait for. Nothing that this b2b asks for may be under way.
+    pub(crate) fn serve_mediagates(&mut self, now: Instant) {
+        let map = self.ownership.map();
+        let is_anothers = |slot| map.get(slot).is_some_and(|reign| reign.owner != self.own);
+        let knows_all = self.held.is_empty()
+            && SlotSet::ALL.without(self.ownership.own()).iter().all(is_anothers);
+        self.mediagates.handle_timeout(now, knows_all);
     }
 
     fn introduce(&mut self, controller: NodeId, introduce: &Introduce, out: &mut VecDeque<Output>) {
@@ -203,6 +236,7 @@ impl B2bRole {
         out: &mut VecDeque<Output>,
     ) -> bool {
         let mut busy = false;
+        self.keep_the_rest(now);
         for detail in self.details.due(now) {
             self.write(now, detail);
         }

@@ -1,7 +1,7 @@
 //! The mediagates as the b2b of this process uses them: who lives, whose port numbers are free, and
 //! which calls are open where.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use b2bua::{MediaCall, MediaCommand, MediaEvent, MediaLeg, NotPlaced, Wanted};
@@ -45,7 +45,7 @@ pub(crate) enum Told {
     Nothing,
     /// The gateway named itself: hear it, and tell the controllers. It may have missed the last
     /// commands for these calls.
-    Introduced(Introduce, Boot, Vec<CallId>),
+    Introduced(Introduce, Boot, BTreeSet<CallId>),
     /// The b2b is to know.
     Event(Boot, MediaEvent),
     /// These calls are not open there although they should be.
@@ -103,6 +103,11 @@ impl Mediagates {
         }
     }
 
+    /// Returns whether a call was opened there.
+    pub(crate) fn is_open(&self, id: NodeId, call: CallId) -> bool {
+        self.gateways.get(&id).is_some_and(|gateway| gateway.open.contains_key(&call))
+    }
+
     /// Returns the boot of a gateway that has named itself.
     pub(crate) fn boot(&self, id: NodeId) -> Option<Boot> {
         self.gateways.get(&id)?.boot()
@@ -111,7 +116,7 @@ impl Mediagates {
     /// Takes in what the gateway `id` says.
     pub(crate) fn notice(&mut self, now: Instant, id: NodeId, notice: Notice) -> Told {
         let Some(gateway) = self.gateways.get_mut(&id) else { return Told::Nothing };
-        let told = gateway.notice(now, id, notice, &mut self.outputs);
+        let told = gateway.notice(now, id, notice);
         gateway.drain(id, &mut self.outputs);
         told
     }
@@ -197,21 +202,23 @@ impl Mediagates {
         gateway.drain(place.gateway, &mut self.outputs);
     }
 
-    /// Does whatever is due at `now`.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+    /// Does whatever is due at `now`. `knows_all`: it is known which calls are ours. A gateway closes
+    /// what it does not hear of, so until then it hears nothing.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, knows_all: bool) {
         let digest_due = self.digest_at <= now;
         if digest_due {
             self.digest_at = now + DIGEST_PERIOD;
         }
         for (id, gateway) in &mut self.gateways {
             gateway.lessee.handle_timeout(now);
+            let is_there = gateway.linked && gateway.welcome.is_some();
             if gateway.sync_at.is_some_and(|at| at <= now) {
-                gateway.sync_at = None;
-                if gateway.linked {
+                gateway.sync_at = (!knows_all).then(|| now + SYNC_AFTER);
+                if is_there && knows_all {
                     self.outputs.push_back(send_media(driver::NodeId(id.0), &gateway.sync()));
                 }
             }
-            if digest_due && gateway.linked && gateway.welcome.is_some() {
+            if digest_due && is_there && knows_all {
                 self.outputs.push_back(send_media(driver::NodeId(id.0), &gateway.digest));
             }
             gateway.drain(*id, &mut self.outputs);
@@ -270,16 +277,10 @@ impl Mediagate {
         self.welcome.as_ref().map(|welcome| Boot(welcome.boot))
     }
 
-    fn notice(
-        &mut self,
-        now: Instant,
-        id: NodeId,
-        notice: Notice,
-        outputs: &mut VecDeque<Output>,
-    ) -> Told {
+    fn notice(&mut self, now: Instant, id: NodeId, notice: Notice) -> Told {
         let boot = self.boot();
         match notice {
-            Notice::Welcome(welcome) => self.welcome(now, id, welcome, outputs),
+            Notice::Welcome(welcome) => self.welcome(now, id, welcome),
             Notice::Leased(leased) => {
                 self.lessee.handle_input(now, LesseeInput::Leased(leased));
                 Told::Nothing
@@ -303,7 +304,7 @@ impl Mediagate {
                 event(boot, MediaEvent::Silent { call, epoch, leg: usize::from(silent.leg) })
             }
             Notice::DigestDiffers(_) => {
-                outputs.push_back(send_media(driver::NodeId(id.0), &self.sync()));
+                self.sync_at = Some(now);
                 Told::Nothing
             }
             Notice::Missing(missing) => {
@@ -312,22 +313,16 @@ impl Mediagate {
         }
     }
 
-    fn welcome(
-        &mut self,
-        now: Instant,
-        id: NodeId,
-        welcome: Welcome,
-        outputs: &mut VecDeque<Output>,
-    ) -> Told {
+    fn welcome(&mut self, now: Instant, id: NodeId, welcome: Welcome) -> Told {
         let boot = Boot(welcome.boot);
-        let mut unsure = Vec::new();
+        let mut unsure = BTreeSet::new();
         if self.boot() != Some(boot) {
             self.open.clear();
             self.digest = Digest::default();
         } else if std::mem::take(&mut self.broken) {
             // Commands may have been lost with the link before.
             unsure.extend(self.open.keys().copied());
-            outputs.push_back(send_media(driver::NodeId(id.0), &self.sync()));
+            self.sync_at = Some(now);
         }
         let introduce = Introduce {
             gateway: id,

@@ -235,7 +235,6 @@ impl Node for Rm {
         if let Some(role) = &mut self.b2b {
             role.b2b.handle_timeout(now);
             role.verdicts.handle_timeout(now);
-            role.mediagates.handle_timeout(now);
         }
         if let Some(membership) = &mut self.membership {
             membership.handle_timeout(now);
@@ -244,6 +243,13 @@ impl Node for Rm {
             controller.handle_timeout(now);
         }
         self.settle(now);
+        // Behind what the others led to, of which a mediagate is told how much it is.
+        if let Some(role) = &mut self.b2b
+            && role.mediagates.poll_timeout().is_some_and(|at| at <= now)
+        {
+            role.serve_mediagates(now);
+            self.settle(now);
+        }
         // Last, so that what the others led to leaves in the same frame.
         if let Some(role) = &mut self.b2b
             && role.replicator.poll_timeout().is_some_and(|at| at <= now)
@@ -266,6 +272,7 @@ impl Node for Rm {
             b2b.and_then(|role| role.verdicts.poll_timeout()),
             b2b.and_then(|role| role.mediagates.poll_timeout()),
             b2b.and_then(|role| role.details.poll_timeout()),
+            b2b.and_then(|role| role.gives_until),
             self.membership.as_ref().and_then(Membership::poll_timeout),
             self.controller.as_ref().and_then(Controller::poll_timeout),
         ]

@@ -1,7 +1,7 @@
 //! What this b2b owns, the copies it gives to its standby, and those it holds for others.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use b2bua::frame::SipOut;
 use b2bua::{Detail, Input, MediaCommand, Output as Asked};
@@ -36,7 +36,17 @@ impl B2bRole {
         }
         let copies = self.take_copies(slots, epoch);
         let kept = self.kept.as_mut().map(|kept| kept.take(slots)).unwrap_or_default();
-        let values: Vec<(Slot, Key, Value)> = copies.into_iter().chain(kept).collect();
+        // Phones went on without whoever wrote these: some may have hung up.
+        let bare = self.ownership.bare();
+        let (old, copies): (Vec<_>, Vec<_>) =
+            copies.into_iter().partition(|(slot, ..)| bare.contains(*slot));
+        let old = old.into_iter().chain(kept).map(|(slot, key, mut value)| {
+            if let Value::Call(record) = &mut value {
+                record.doubt();
+            }
+            (slot, key, value)
+        });
+        let values: Vec<(Slot, Key, Value)> = copies.into_iter().chain(old).collect();
         // Told before the calls are there, so that none moves to another one that is gone.
         for (gateway, boot) in places(&values) {
             if self.is_gone(gateway, boot) {
@@ -110,31 +120,44 @@ impl B2bRole {
         }
     }
 
-    /// Ends this role's work: its slots go to the standby, if it has one that holds everything; else no
-    /// call is taken on, and the last one is waited for.
+    /// Ends this role's work: its slots go to the standby, if it has one that holds everything. Of what
+    /// is not given away soon no call is taken on, and the last one is waited for.
     pub(crate) fn drain_slots(&mut self, now: Instant) {
-        self.ownership.handle_input(now, ownership::Input::Drain);
         let map = self.ownership.map();
-        let is_held = self
-            .ownership
-            .own()
-            .iter()
-            .any(|slot| map.get(slot).is_some_and(|reign| reign.standby.is_some()));
+        let has_standby = |slot| map.get(slot).is_some_and(|reign| reign.standby.is_some());
+        let is_held = self.ownership.own().iter().any(has_standby);
+        self.ownership.handle_input(now, ownership::Input::Drain);
         if is_held || !self.yielded.is_empty() {
             info!("all slots go to the standby");
+            self.gives_until = Some(now + GIVING);
         } else {
-            info!("no new calls from now on; ends when the last call has ended");
-            self.b2b.handle_input(now, Input::Drain);
+            self.refuse_calls(now);
         }
     }
 
-    /// Returns whether nothing is left to do of a role that drains. `stays`: to have given every slot
-    /// away is not enough.
-    pub(crate) fn is_drained(&self, stays: bool) -> bool {
+    /// Ends giving slots away when that took long: whoever could not take the rest will not.
+    pub(super) fn keep_the_rest(&mut self, now: Instant) {
+        let is_over = self.gives_until.take_if(|until| *until <= now).is_some();
+        if is_over && !self.ownership.own().union(self.yielded).is_empty() {
+            self.refuse_calls(now);
+        }
+    }
+
+    fn refuse_calls(&mut self, now: Instant) {
+        info!("no new calls from now on; ends when the last call has ended");
+        self.b2b.handle_input(now, Input::Drain);
+    }
+
+    /// Returns whether nothing is left to do of a role that drains. `has_gate`: in this process, and phones
+    /// signal through it whoever owns their calls.
+    pub(crate) fn is_drained(&self, has_gate: bool) -> bool {
+        let mut reigns = self.ownership.map().reigns();
+        if has_gate && reigns.any(|(_, reign)| reign.owner != self.own) {
+            return false;
+        }
         let has_none = self.ownership.own().is_empty() && self.yielded.is_empty();
         let is_quiet = self.replicator.waiting() == 0 && self.held.is_empty();
-        let is_done = self.b2b.is_drained() || has_none && is_quiet && !stays;
-        is_done && self.details.waiting() == 0
+        (self.b2b.is_drained() || has_none && is_quiet) && self.details.waiting() == 0
     }
 
     /// A message for one of our slots, or for one that is not.
@@ -198,13 +221,7 @@ impl B2bRole {
             Asked::Detail(detail) => {
                 self.replicator.send_patiently(detail.slot, Exit::Detail(detail));
             }
-            Asked::Media { gateway, boot, command } => {
-                if self.ownership.may_act(now) {
-                    self.mediagates.command(gateway, boot, &command);
-                } else {
-                    self.held.push_back(Held::Media(gateway, boot, command));
-                }
-            }
+            Asked::Media { gateway, boot, command } => self.media(now, gateway, boot, command),
             Asked::Admit { call, ask } => self.wishes.push_back(Wish::Admit(call, ask)),
             Asked::Released { call } => self.wishes.push_back(Wish::Released(call)),
             Asked::PassOn(frame) => self.wishes.push_back(Wish::PassOn(frame)),
@@ -334,6 +351,9 @@ fn places(values: &[(Slot, Key, Value)]) -> BTreeSet<(NodeId, Boot)> {
     let places = records.flat_map(|record| record.holder.iter().chain(&record.standby));
     places.map(|place| (place.gateway, place.boot)).collect()
 }
+
+/// How long a b2b that drains tries to give its slots away: twice as long as a standby may take.
+const GIVING: Duration = Duration::from_secs(4);
 
 fn call_of(command: &MediaCommand) -> CallId {
     match command {

@@ -35,11 +35,10 @@ impl Rm {
                 break;
             }
         }
-        // Phones signal through a gate, whoever owns their calls.
-        let stays = self.gate.is_some();
+        let has_gate = self.gate.is_some();
         if self.draining
             && !self.stopped
-            && self.b2b.as_ref().is_none_or(|role| role.is_drained(stays))
+            && self.b2b.as_ref().is_none_or(|role| role.is_drained(has_gate))
             && self.membership.as_ref().is_none_or(Membership::may_leave)
         {
             self.stopped = true;

@@ -61,6 +61,32 @@ fn a_cut_between_the_b2bs_alone_moves_nothing() {
     assert_eq!(takeovers(&world), 0);
 }
 
+/// The copies of the other are as old as the cut: whoever hung up meanwhile is asked, held or not.
+#[test]
+fn a_call_that_ended_while_its_b2bs_were_cut_apart_ends_again_when_its_owner_dies() {
+    for (seed, held) in [(23, false), (24, true)] {
+        let (mut world, owner, other) = talking(seed, Layout::Pair);
+        if held {
+            world.scenario.plan(Duration::ZERO, B, Command::Hold);
+            world.run(Duration::from_secs(1));
+        }
+        world.call(C, D);
+        world.run(Duration::from_secs(2));
+        world.scenario.sim().cut_both(owner, other);
+        world.run(Duration::from_secs(70));
+        world.hang_up(A);
+        world.run(Duration::from_secs(2));
+        world.scenario.sim().crash(owner);
+        world.run(Duration::from_secs(35));
+
+        let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
+        assert_eq!(states, [State::Idle; 2], "held: {held}\n{}", world.scenario);
+        // Nobody can ask a phone for a call but in the dialog that is over there.
+        world.scenario.assert_none(&world.scenario.not_talking(&[(C, D)]));
+        assert_eq!(world.live_calls(), 1, "held: {held}");
+    }
+}
+
 #[test]
 fn an_owner_cut_from_its_standby_and_from_a_gate_is_reached_through_the_other_gate() {
     let (mut world, owner, other) = talking(4, Layout::Pair);
@@ -223,6 +249,20 @@ fn a_b2b_that_drains_gives_its_calls_away_and_ends() {
     world.run(Duration::from_secs(3));
     assert_eq!(world.figure(other, "rm_slots_unprotected"), 0);
     hold_resume_and_end(&mut world);
+}
+
+#[test]
+fn a_server_that_drains_keeps_its_gate_for_the_calls_it_gave_away() {
+    let (mut world, owner, other) = talking(29, Layout::Two);
+    let before = sip_seen(&world);
+    world.scenario.sim().tell(owner, Input::Drain);
+    world.run(Duration::from_secs(6));
+
+    assert_eq!(world.scenario.sim().stopped(owner), None);
+    assert_eq!((world.owner(), sip_seen(&world)), (Some(other), before));
+    world.call(C, D);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
 }
 
 #[test]

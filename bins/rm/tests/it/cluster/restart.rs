@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use driver::NodeId;
+use driver::sim::Path;
 use driver::store::MemoryDisk;
-use testkit::{PhoneId, State};
+use testkit::{Command, PhoneId, State};
 
 use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_MEDIAGATE, World};
 
@@ -66,6 +67,65 @@ fn t39_a_call_whose_phones_hung_up_meanwhile_ends_and_nothing_rings() {
     let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
     assert_eq!(states, [State::Idle, State::Idle], "{}", world.scenario);
     assert_eq!(world.live_calls(), 0);
+}
+
+/// What a mediagate does not hear of for 30 s it closes.
+#[test]
+fn a_call_that_is_back_before_its_mediagate_has_named_itself_keeps_its_voice() {
+    let disk = MemoryDisk::default();
+    let mut world = talking(5, &disk);
+    let path = Path { delay: Duration::from_secs(1), ..Path::default() };
+    for (from, to) in [(B2B, FIRST_MEDIAGATE), (FIRST_MEDIAGATE, B2B)] {
+        world.scenario.sim().set_path(from, to, path);
+    }
+    world.scenario.sim().crash(B2B);
+    world.scenario.sim().restart(B2B);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.live_calls(), 1, "the gate is near");
+    world.run(Duration::from_secs(70));
+
+    world.scenario.assert_talking(&[(A, B)]);
+    end(&mut world);
+}
+
+#[test]
+fn a_b2b_that_is_back_before_its_gate_ends_no_voice() {
+    let disk = MemoryDisk::default();
+    let mut world = talking(6, &disk);
+    for node in [GATE, B2B] {
+        world.scenario.sim().crash(node);
+    }
+    world.scenario.sim().restart(B2B);
+    world.run(Duration::from_secs(70));
+    assert_eq!(world.live_calls(), 0, "nobody says whose slots are whose");
+    world.scenario.assert_talking(&[(A, B)]);
+
+    world.scenario.sim().restart(GATE);
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.live_calls(), 1);
+    world.scenario.assert_talking(&[(A, B)]);
+    end(&mut world);
+}
+
+#[test]
+fn t39_a_phone_that_forgot_its_call_while_only_the_b2b_was_away_is_found_out() {
+    for (seed, held) in [(7, false), (8, true)] {
+        let disk = MemoryDisk::default();
+        let mut world = talking(seed, &disk);
+        if held {
+            world.scenario.plan(Duration::ZERO, B, Command::Hold);
+            world.run(Duration::from_secs(1));
+        }
+        world.scenario.sim().crash(B2B);
+        world.scenario.plan(Duration::ZERO, A, Command::Forget);
+        world.run(Duration::from_secs(1));
+        world.scenario.sim().restart(B2B);
+        world.run(Duration::from_secs(35));
+
+        let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
+        assert_eq!(states, [State::Idle, State::Idle], "held: {held}\n{}", world.scenario);
+        assert_eq!(world.live_calls(), 0);
+    }
 }
 
 const EVERYTHING: [NodeId; 5] = [GATE, B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE];

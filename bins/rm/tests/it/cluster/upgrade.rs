@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driver::{Input, NodeId};
+use driver::{Input, NodeId, StopReason};
 use testkit::PhoneId;
 
 use super::pair::{hold_resume_and_end, sip_seen, talking};
@@ -49,6 +49,9 @@ fn slots_of_which_the_standby_cannot_read_the_records_are_unprotected_and_not_gi
     assert_eq!(world.figure(old, "rm_slots"), 256 - slots);
     assert_eq!((world.owner(), sip_seen(&world)), (Some(owner), before), "{}", world.scenario);
     hold_resume_and_end(&mut world);
+    world.run(Duration::from_secs(1));
+    let stopped = world.scenario.sim().stopped(owner);
+    assert_eq!(stopped, Some(&StopReason::Drained), "the last call has ended");
 }
 
 /// Nobody can save those calls; that they are lost is said, and the segment goes on.
