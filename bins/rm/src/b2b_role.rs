@@ -11,12 +11,13 @@ use failover::controller::Introduce;
 use failover::ownership::Ownership;
 use failover::replica::{Replica, Replicator};
 use failover::verdicts::{self, Verdicts};
-use failover::{Boot, CallId, CallRecord, NodeId, Place, SlotSet};
+use failover::{Boot, CallId, CallRecord, Clock, NodeId, Place, SlotSet};
 use tracing::{debug, warn};
 
 use self::copies::Exit;
 use self::details::Details;
 use crate::beats::Beats;
+use crate::clocks::Clocks;
 use crate::frames::{self, send};
 use crate::kept::Kept;
 use crate::mediagates::{Mediagates, Told};
@@ -54,6 +55,7 @@ pub(crate) struct B2bRole {
     pub(crate) replica: Replica,
     /// Which other gate last handed on something of a gate, and when.
     ways: BTreeMap<NodeId, (NodeId, Instant)>,
+    pub(crate) clocks: Clocks,
     /// Slots given away and not taken yet.
     yielded: SlotSet,
     /// Until when a role that drains tries to give its slots away.
@@ -82,7 +84,7 @@ enum Held {
 impl B2bRole {
     pub(crate) fn new(
         own: NodeId,
-        boot: Boot,
+        (boot, clock): (Boot, Clock),
         b2b: B2b,
         ownership: Ownership,
         verdicts: Verdicts,
@@ -99,6 +101,7 @@ impl B2bRole {
             replicator: Replicator::new(boot),
             replica: Replica::new(frames::VALUE_KINDS, frames::is_readable),
             ways: BTreeMap::new(),
+            clocks: Clocks::new(clock, boot),
             yielded: SlotSet::EMPTY,
             gives_until: None,
             kept: None,

@@ -99,6 +99,7 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
     details(role, out);
     slots(role, out);
     copies(role, out);
+    role.clocks.metrics(out);
     if let Some(kept) = &role.kept {
         kept.store.metrics(out);
     }

@@ -11,7 +11,7 @@ use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
 use failover::record::{Value, ValueRef};
 use failover::replica::{Ack, Batch, Key};
 use failover::voter::{Bid, Vote};
-use failover::{Admission, Detail, Slot, SlotMap, Transport};
+use failover::{Admission, Boot, Detail, Slot, SlotMap, Transport, UnixMs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,15 @@ pub struct GateHello {
     pub boot: u64,
     /// Its listeners in the order of their numbers.
     pub listeners: Vec<(Transport, SocketAddr)>,
+}
+
+/// B2b to b2b, first frame of each bulk link: what time it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WallClock {
+    /// The boot of who says it.
+    pub boot: Boot,
+    /// Its wall-clock time now.
+    pub unix_ms: UnixMs,
 }
 
 impl Frame for GateHello {
@@ -47,6 +56,9 @@ impl Frame for Batch {
 }
 impl Frame for Ack {
     const KIND: u16 = 0x0202;
+}
+impl Frame for WallClock {
+    const KIND: u16 = 0x0203;
 }
 impl Frame for Introduce {
     const KIND: u16 = 0x0301;

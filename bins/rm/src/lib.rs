@@ -2,6 +2,7 @@
 
 mod b2b_role;
 mod beats;
+mod clocks;
 pub mod cluster;
 mod config;
 mod figures;

@@ -351,7 +351,7 @@ fn b2b_role(
     let mut ownership = Ownership::new(now, config.ownership(boot, clock));
     let used = Epoch(start.epoch.saturating_sub(1));
     ownership.handle_input(now, ownership::Input::Stored(used));
-    let mut role = B2bRole::new(id, boot, b2b, ownership, verdicts, mediagates);
+    let mut role = B2bRole::new(id, (boot, clock), b2b, ownership, verdicts, mediagates);
     role.kept = store.map(Kept::new);
     role
 }

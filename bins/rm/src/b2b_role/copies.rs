@@ -1,6 +1,6 @@
 //! What this b2b owns, the copies it gives to its standby, and those it holds for others.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use b2bua::frame::SipOut;
@@ -61,12 +61,18 @@ impl B2bRole {
     /// Takes what is held of these slots, and says what of it is missing.
     fn take_copies(&mut self, slots: SlotSet, epoch: Epoch) -> Vec<(Slot, Key, Value)> {
         let listed: Vec<Slot> = slots.iter().collect();
+        let shifts: BTreeMap<Slot, i64> =
+            listed.iter().map(|slot| (*slot, self.shift(*slot))).collect();
         let copies = self.replica.take(&listed, epoch);
         let count = copies.len();
         let copies = copies.into_iter();
         let read: Vec<_> = copies
             .filter(|(slot, key, bytes)| frames::is_readable(*slot, key, bytes))
-            .filter_map(|(slot, key, bytes)| Some((slot, key, frames::value(&bytes)?)))
+            .filter_map(|(slot, key, bytes)| {
+                let mut value = frames::value(&bytes)?;
+                value.shift(shifts.get(&slot).copied().unwrap_or_default());
+                Some((slot, key, value))
+            })
             .collect();
         let unread = count - read.len();
         if 0 < unread {
@@ -79,6 +85,11 @@ impl B2bRole {
             error!(slots, "slots are taken without a whole copy: calls of their owner are lost");
         }
         read
+    }
+
+    /// Returns by how much the times in a slot's copies are moved: their owner has its own clock.
+    fn shift(&self, slot: Slot) -> i64 {
+        self.replica.source(slot).map_or(0, |source| self.clocks.shift(source))
     }
 
     /// These slots are another's: nothing more is said for them.
@@ -169,8 +180,15 @@ impl B2bRole {
     }
 
     /// The bulk link to another b2b came up or went down.
-    pub(crate) fn bulk_link(&mut self, now: Instant, peer: NodeId, up: bool) {
+    pub(crate) fn bulk_link(
+        &mut self,
+        now: Instant,
+        peer: NodeId,
+        up: bool,
+        out: &mut VecDeque<Output>,
+    ) {
         if up {
+            out.push_back(self.clocks.tell(now, peer));
             self.replicator.peer_up(now, peer);
         } else {
             self.replicator.peer_down(now, peer);
@@ -188,6 +206,13 @@ impl B2bRole {
         if let Some(ack) = self.replica.copy(from, batch) {
             out.push_back(send(driver::NodeId(from.0), Class::Bulk, &ack));
         }
+        true
+    }
+
+    /// Another b2b says what time it is there.
+    pub(crate) fn wall_clock(&mut self, now: Instant, from: NodeId, payload: &[u8]) -> bool {
+        let Ok(clock) = driver::codec::decode(payload) else { return false };
+        self.clocks.hear(now, from, clock);
         true
     }
 
@@ -243,7 +268,9 @@ impl B2bRole {
             busy = true;
             match output {
                 ReplicaOutput::Copied { slot, key, value } => {
-                    let value = value.and_then(|bytes| frames::value(&bytes));
+                    let mut value = value.and_then(|bytes| frames::value(&bytes));
+                    let by_ms = self.shift(slot);
+                    value.iter_mut().for_each(|value| value.shift(by_ms));
                     self.b2b.restore(now, slot, &key, value);
                 }
                 ReplicaOutput::HandOver { from, epoch, slots } => {

@@ -15,7 +15,7 @@ use tracing::warn;
 
 use super::Rm;
 use crate::beats::Beats;
-use crate::frames::{Frame, GateHello};
+use crate::frames::{Frame, GateHello, WallClock};
 
 impl Rm {
     pub(super) fn datagram(
@@ -97,7 +97,9 @@ impl Rm {
             GateHello::KIND if roles.gate => self.gate_hello(now, peer, &payload),
             SipOut::KIND if roles.b2b || roles.gate => self.sip_out(now, peer, payload),
             SlotMap::KIND if roles.b2b || votes => self.map_frame(now, peer, &payload),
-            Batch::KIND | Ack::KIND if roles.b2b => self.copies_frame(now, peer, kind, &payload),
+            Batch::KIND | Ack::KIND | WallClock::KIND if roles.b2b => {
+                self.copies_frame(now, peer, kind, &payload)
+            }
             Bid::KIND if roles.b2b => self.bid_frame(now, peer, &payload),
             Vote::KIND if votes => self.vote_frame(now, peer, &payload),
             Introduce::KIND | Ask::KIND if roles.b2b => {
@@ -158,10 +160,10 @@ impl Rm {
         payload: &[u8],
     ) -> Option<()> {
         let role = self.b2b.as_mut()?;
-        let taken = if kind == Batch::KIND {
-            role.batch(peer, payload, &mut self.outputs)
-        } else {
-            role.ack(now, peer, payload)
+        let taken = match kind {
+            Batch::KIND => role.batch(peer, payload, &mut self.outputs),
+            WallClock::KIND => role.wall_clock(now, peer, payload),
+            _ => role.ack(now, peer, payload),
         };
         taken.then_some(())
     }

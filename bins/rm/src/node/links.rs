@@ -61,7 +61,7 @@ impl Rm {
             }
             Class::Bulk => {
                 if let Some(role) = self.b2b.as_mut().filter(|_| roles.b2b) {
-                    role.bulk_link(now, peer, up);
+                    role.bulk_link(now, peer, up, &mut self.outputs);
                 }
             }
         }

@@ -18,7 +18,7 @@ use failover::{
     Admission, Binding, Boot, CallId, CallRecord, Cause, Charge, Detail, EndedLeg, Epoch, Flow,
     Latched, NodeId, Place, Slot, SlotMap, SlotSet, Tombstone, Transport, UnixMs,
 };
-use rm::frames::{Frame, GateHello};
+use rm::frames::{Frame, GateHello, WallClock};
 use sip_core::dialog::Dialog;
 
 const BOOT: u64 = 1_800_000_000_123;
@@ -97,6 +97,42 @@ fn what_owner_and_standby_say_has_its_golden_bytes() {
     });
     let (held, refused) = (vec![(slot, sum)], vec![refused]);
     check(&Ack { stream, taken: 4, broken: false, held, refused });
+    check(&WallClock { boot: Boot(BOOT), unix_ms: UnixMs(BOOT + 5000) });
+}
+
+/// A field that is added and left behind would be seen: what is printed has every time there is.
+#[test]
+fn every_time_of_a_record_moves_with_the_clock_of_who_wrote_it() {
+    let flow = Flow {
+        gate: NodeId(11),
+        boot: Boot(BOOT),
+        listener: 2,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: "192.0.2.10:5060".parse().unwrap(),
+    };
+    let mut record = call(flow);
+    record.phase = Phase::Ended { until: UnixMs(BOOT + 70_000) };
+    record.legs[0].moving.wait_until = Some(UnixMs(BOOT + 11_000));
+    let (until, again) = (UnixMs(BOOT + 50_000), record.legs[1].incoming[0].clone());
+    let refused = ServerState::Refused { status: 491, retry_after: None, until };
+    for state in [refused, ServerState::Accepted { until }] {
+        record.legs[1].incoming.push(ServerInvite { state, ..again.clone() });
+    }
+    let before = Value::Call(Box::new(record));
+    let times = |value: &Value| {
+        let text = format!("{value:?}");
+        let numbers = text.split("UnixMs(").skip(1).filter_map(|rest| rest.split(')').next());
+        numbers.map(|number| number.parse().unwrap()).collect::<Vec<i64>>()
+    };
+    let mut after = before.clone();
+    after.shift(-3_600_000);
+
+    let moved: Vec<i64> = times(&before).into_iter().map(|time| time - 3_600_000).collect();
+    assert!(14 <= moved.len(), "{before:?}");
+    assert_eq!(times(&after), moved);
+    after.shift(3_600_000);
+    assert_eq!(after, before);
 }
 
 /// The kind 0x0210, which standbys and stores keep; each form in a file of its own.

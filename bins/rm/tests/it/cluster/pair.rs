@@ -278,6 +278,57 @@ fn every_slot_has_one_owner_and_a_copy_soon_after_a_death() {
     assert_eq!(world.figure(other, "rm_slots_unprotected"), 0);
 }
 
+/// An hour is longer than a registration lasts, and than any deadline of a call that rings.
+#[test]
+fn b2bs_whose_clocks_differ_by_an_hour_keep_each_others_calls_and_registrations() {
+    for (seed, by_ms) in [(25, 3_600_000), (26, -3_600_000)] {
+        let (mut world, owner, other) = talking(seed, Layout::Pair);
+        let before = sip_seen(&world);
+        world.scenario.sim().crash(other);
+        world.scenario.sim().jump_clock(other, by_ms);
+        world.run(Duration::from_secs(1));
+        world.scenario.sim().restart(other);
+        world.run(Duration::from_secs(5));
+        for (dying, taker) in [(owner, other), (other, owner)] {
+            world.scenario.sim().crash(dying);
+            world.run(Duration::from_secs(2));
+            assert_eq!((world.owner(), sip_seen(&world)), (Some(taker), before), "{by_ms}");
+            assert_eq!(world.figure(taker, "rm_registered"), 10, "{by_ms}");
+            world.scenario.sim().restart(dying);
+            world.run(Duration::from_secs(5));
+        }
+        world.scenario.assert_talking(&[(A, B)]);
+        world.call(C, D);
+        world.run(Duration::from_secs(2));
+        world.scenario.assert_talking(&[(A, B), (C, D)]);
+    }
+}
+
+#[test]
+fn a_b2b_reads_the_registrations_of_one_whose_clock_is_an_hour_apart() {
+    for (seed, by_ms) in [(27, 3_600_000), (28, -3_600_000)] {
+        let mut world = World::new(seed, Layout::Pair);
+        world.run(Duration::from_secs(2));
+        world.scenario.sim().crash(OTHER_B2B);
+        world.scenario.sim().crash(B2B);
+        world.scenario.sim().jump_clock(OTHER_B2B, by_ms);
+        world.scenario.sim().restart(OTHER_B2B);
+        world.scenario.sim().restart(B2B);
+        world.run(Duration::from_secs(5));
+        let slots = [B2B, OTHER_B2B].map(|b2b| world.figure(b2b, "rm_slots"));
+        assert_eq!(slots, [128, 128], "each reads what the other writes");
+        world.scenario.register_all();
+        world.run(Duration::from_secs(1));
+        let calls: Vec<_> =
+            (0..10).step_by(2).map(|from| (PhoneId(from), PhoneId(from + 1))).collect();
+        for (from, to) in &calls {
+            world.call(*from, *to);
+        }
+        world.run(Duration::from_secs(2));
+        world.scenario.assert_talking(&calls);
+    }
+}
+
 /// A cluster in which A and B talk, the b2b that owns their call, and the other one.
 pub(super) fn talking(seed: u64, layout: Layout) -> (World, NodeId, NodeId) {
     let mut world = World::new(seed, layout);
