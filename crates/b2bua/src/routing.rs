@@ -100,3 +100,32 @@ pub(crate) fn address(uri: &Uri<'_>) -> Aor {
     let user = uri.user_unescaped().unwrap_or_default();
     Aor { user: Bytes::copy_from_slice(&user), domain }
 }
+
+#[cfg(test)]
+mod tests {
+    use failover::{Boot, NodeId};
+
+    use super::*;
+
+    fn target(uri: &'static str, transport: Transport) -> Target {
+        let remote = "192.0.2.1:5061".parse().unwrap();
+        let (gate, boot) = (NodeId(1), Boot(1));
+        let flow = Flow { gate, boot, listener: 0, transport, connection: 0, remote };
+        Target { uri: Bytes::from_static(uri.as_bytes()), routes: vec![], flow, registered: true }
+    }
+
+    #[test]
+    fn a_sips_call_reaches_sips_targets_over_tls_alone_and_another_also_what_it_may() {
+        let targets = vec![
+            target("sip:a@192.0.2.1", Transport::Udp),
+            target("sip:a@192.0.2.1;transport=tls", Transport::Tls),
+            target("sips:a@192.0.2.1", Transport::Tls),
+            // Registered by a phone that does not do what it says.
+            target("sips:a@192.0.2.1", Transport::Tcp),
+        ];
+        let fit = |uri: &str| fitting(&Uri::parse(uri.as_bytes()).unwrap(), targets.clone());
+        assert_eq!(fit("sips:a@example.com"), targets[2..3]);
+        assert_eq!(fit("sip:a@example.com"), targets[..3]);
+        assert_eq!(fit("tel:+3312345"), targets[..3]);
+    }
+}

@@ -605,7 +605,7 @@ impl Run {
     fn new() -> Self {
         let origin = Instant::now();
         let advertise = addr("127.0.0.1:5060");
-        let listeners = [Transport::Udp, Transport::Tcp];
+        let listeners = [Transport::Udp, Transport::Tcp, Transport::Tls];
         let listener = |(id, transport)| Listener { id, transport, advertise };
         let config = Config {
             id: NodeId(1),

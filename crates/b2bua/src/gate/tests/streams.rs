@@ -26,6 +26,30 @@ fn a_request_over_a_connection_names_it_and_where_its_peer_is_once_that_is_gone(
 }
 
 #[test]
+fn a_sips_uri_is_called_over_tls_alone_where_ports_are_others() {
+    for (listener, transport) in [(1, "TCP"), (2, "TLS")] {
+        let mut run = Run::started();
+        let text = over_tcp("INVITE")
+            .replace("INVITE sip:", "INVITE sips:")
+            .replace("SIP/2.0/TCP 192.0.2.7:5060", &format!("SIP/2.0/{transport} 127.0.0.9"));
+        let message = Box::new(Message::parse(text.into()).unwrap());
+        let from = addr(FROM);
+        let output = run.input(Input::Message { listener, connection: 7, from, message });
+        match output {
+            Some(Output::Stream { bytes, .. }) if listener == 1 => {
+                assert!(bytes.starts_with(b"SIP/2.0 403 "));
+            }
+            Some(Output::Sip { frame, .. }) if listener == 2 => {
+                let remote = addr("127.0.0.9:5061");
+                let flow = Flow { listener, transport: Transport::Tls, ..stream(7, PHONE) };
+                assert_eq!(frame.flow, Flow { remote, ..flow });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_gate_answers_by_itself_over_the_connection() {
     let mut run = Run::new();
     let invite = over_tcp("INVITE");
