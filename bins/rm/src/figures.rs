@@ -103,6 +103,12 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
     if let Some(kept) = &role.kept {
         kept.store.metrics(out);
     }
+    mediagates(role, now, out);
+    detector("b2b", &role.verdicts.counters(), out);
+}
+
+/// Writes what we hold at each mediagate.
+fn mediagates(role: &B2bRole, now: Instant, out: &mut Metrics) {
     for (id, linked, open, ready) in role.mediagates.figures(now) {
         let label = id.to_string();
         let labels = [("gateway", label.as_str())];
@@ -120,7 +126,6 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
             gauge(ready),
         );
     }
-    detector("b2b", &role.verdicts.counters(), out);
 }
 
 /// Writes whether details of calls are written.
