@@ -55,8 +55,9 @@ fn addresses_that_can_carry_nothing_are_refused() {
 fn a_listener_for_tcp_stands_beside_one_for_udp_and_has_limits() {
     let listener = "listen = \"127.0.0.1:5060\"\n";
     assert!(fault("127.0.0.1:5080", "127.0.0.1:5080;transport=tcp").contains("has TCP"));
+    assert!(fault("127.0.0.1:5080", "127.0.0.1:5080;transport=tls").contains("has TLS"));
     assert!(
-        fault("127.0.0.1:5080", "127.0.0.1:5081\", \"127.0.0.1:5080;transport=tls").contains("use")
+        fault("127.0.0.1:5080", "127.0.0.1:5081\", \"127.0.0.1:5080;transport=ws").contains("use")
     );
     assert!(
         fault(listener, &format!("{listener}[streams]\nidle = 60\n"))
