@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use driver::NodeId;
 use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
-use failover::record::{Value, ValueRef};
+use failover::record::{Fork, Value, ValueRef};
 use failover::replica::{Ack, Batch, Key};
 use failover::voter::{Bid, Vote};
 use failover::{Admission, Boot, Detail, Slot, SlotMap, Transport, UnixMs};
@@ -77,14 +77,19 @@ impl Frame for Verdict {
 }
 
 /// The kinds of values that this version can read.
-pub(crate) const VALUE_KINDS: [u16; 3] = [VALUE, ADMITTED, DETAILED];
+pub(crate) const VALUE_KINDS: [u16; 4] = [VALUE, ADMITTED, DETAILED, FORKED];
 
 /// Writes a value as standbys and stores keep it: its kind, then itself. A call of which it is known
 /// how it was let in has a kind of its own: that, then the call as the other kind has it. So releases
 /// before it read every other call, and those that the tenants of no cluster make. So has one that ended
-/// and is not written down.
+/// and is not written down, and one whose callee is rung at several places.
 pub fn value_bytes(value: ValueRef<'_>) -> Bytes {
     let admission = value.admission();
+    if let Some(fork) = value.fork() {
+        let admission = admission.cloned().unwrap_or_default();
+        let beside = (admission, value.detail(), fork, value);
+        return driver::codec::encode_after(&FORKED.to_be_bytes(), &beside);
+    }
     match (value.detail(), admission) {
         (None, None) => driver::codec::encode_after(&VALUE.to_be_bytes(), &value),
         (None, Some(admission)) => {
@@ -111,6 +116,15 @@ pub fn value(bytes: &[u8]) -> Option<Value> {
                 driver::codec::decode(rest).ok()?;
             Some(value.with_admission(admission).with_detail(detail))
         }
+        FORKED => {
+            let (admission, detail, fork, value): (Admission, Option<Detail>, Fork, Value) =
+                driver::codec::decode(rest).ok()?;
+            let value = value.with_admission(admission).with_fork(fork);
+            Some(match detail {
+                Some(detail) => value.with_detail(detail),
+                None => value,
+            })
+        }
         _ => None,
     }
 }
@@ -128,6 +142,7 @@ pub(crate) fn is_readable(slot: Slot, key: &Key, bytes: &[u8]) -> bool {
 const VALUE: u16 = 0x0210;
 const ADMITTED: u16 = 0x0211;
 const DETAILED: u16 = 0x0212;
+const FORKED: u16 = 0x0213;
 
 /// Returns the output that sends `frame` to `peer`.
 pub(crate) fn send<F: Frame>(peer: NodeId, class: driver::Class, frame: &F) -> driver::Output {

@@ -412,9 +412,12 @@ impl B2b {
         let Some(id) = message::call_of(invite.call_id()) else { return false };
         self.calls.get(&id).is_some_and(|call| {
             let sent = &call.record.legs[1].dialog;
+            let branches = call.record.fork.iter().flat_map(|fork| &fork.branches);
+            let branches = branches.map(|branch| &branch.target.uri);
+            let mut targets = std::iter::once(&sent.remote_target).chain(branches);
             let user = |uri| Uri::parse(uri).ok().and_then(|uri| uri.user());
-            sent.call_id == invite.call_id()
-                && user(&sent.remote_target) == user(invite.request_uri().unwrap_or_default())
+            let asked = user(invite.request_uri().unwrap_or_default());
+            sent.call_id == invite.call_id() && targets.any(|target| user(target) == asked)
         })
     }
 

@@ -23,6 +23,7 @@ use media::Told;
 mod arrival;
 mod change;
 mod ending;
+mod fork;
 mod media;
 mod moving;
 mod outgoing;
@@ -139,6 +140,7 @@ impl Call {
             }
         }
         self.sync_media(core);
+        self.tidy_fork();
         let at = self.next_deadline(core);
         core.arm(self.record.call, &mut self.armed, at);
         matches!(self.record.phase, Phase::Ended { until } if until <= core.unix || self.is_over())
@@ -146,14 +148,17 @@ impl Call {
 
     /// Returns whether both dialogs are over and no INVITE is open or waits for an ACK.
     fn is_over(&self) -> bool {
-        self.record.legs.iter().all(|leg| {
-            leg.state == LegState::Gone
-                && leg.incoming.is_empty()
-                && leg.outgoing.iter().all(|invite| match invite.state {
-                    ClientState::Accepted { acked, .. } => acked,
-                    ClientState::Calling | ClientState::Proceeding => false,
-                })
-        })
+        let is_done = |invite: &ClientInvite| match invite.state {
+            ClientState::Accepted { acked, .. } => acked,
+            ClientState::Calling | ClientState::Proceeding => false,
+        };
+        let mut branches = self.record.fork.iter().flat_map(|fork| &fork.branches);
+        branches.all(|branch| is_done(&branch.invite))
+            && self.record.legs.iter().all(|leg| {
+                leg.state == LegState::Gone
+                    && leg.incoming.is_empty()
+                    && leg.outgoing.iter().all(is_done)
+            })
     }
 
     /// Reports the record if it has changed; `over` says that a tombstone takes its place.
@@ -241,6 +246,7 @@ impl Call {
             self.miss_media(core, leg);
             self.prune(core, leg);
         }
+        self.prune_fork(core);
     }
 
     fn next_deadline(&self, core: &Core) -> Option<Instant> {
@@ -277,6 +283,11 @@ impl Call {
                 && !record.is_ended()
                 && record.is_stale(index)
             {
+                sooner(until);
+            }
+        }
+        for branch in record.fork.iter().flat_map(|fork| &fork.branches) {
+            if let ClientState::Accepted { until, .. } = branch.invite.state {
                 sooner(until);
             }
         }
@@ -344,31 +355,38 @@ impl Call {
         patience: Option<Duration>,
     ) -> bool {
         self.make_room(core, leg);
-        let cseq = self.next_cseq(leg);
-        self.barrier = true;
         let (offer, bytes) = sdp.unzip();
+        let cancel_at = patience.map(|span| core.after(span));
         let invite = ClientInvite {
-            cseq,
-            branch: core.names.random(),
-            purpose,
-            sent_at: core.unix,
             offered: offer.is_some(),
-            state: ClientState::Calling,
-            cancel_at: patience.map(|span| core.after(span)),
-            cancelled: false,
+            cancel_at,
+            ..self.new_invite(core, leg, purpose)
         };
-        let message = message::invite(&self.record, leg, &invite, bytes);
-        let way = self.way(leg);
-        let registered = self.record.legs[leg].registered;
-        let Ok(key) = core.request(way, registered, &message) else {
+        let party = &self.record.legs[leg];
+        let message = message::invite(&self.record, party, &invite, bytes);
+        let Ok(key) = core.request(self.way(leg), party.registered, &message) else {
             return false;
         };
-        core.set_client(key, ClientUse::Invite(InviteId { leg: self.leg_id(leg), cseq }));
-        self.keys.push(OpenInvite { leg, cseq, key: Side::Client(key) });
+        self.add_client_key(core, leg, invite.cseq, key);
         let party = &mut self.record.legs[leg];
         party.offer_out = offer;
         party.outgoing.push(invite);
         true
+    }
+
+    /// Returns an INVITE of a leg that is not sent yet, and carries no offer.
+    fn new_invite(&mut self, core: &mut Core, leg: usize, purpose: Purpose) -> ClientInvite {
+        self.barrier = true;
+        ClientInvite {
+            cseq: self.next_cseq(leg),
+            branch: core.names.random(),
+            purpose,
+            sent_at: core.unix,
+            offered: false,
+            state: ClientState::Calling,
+            cancel_at: None,
+            cancelled: false,
+        }
     }
 
     /// Forgets the oldest INVITEs that only wait for late copies of their 2xx, when there are many.
@@ -407,6 +425,7 @@ impl Call {
             !is_it || matches!(open.key, Side::Server(_))
         });
         self.keys.push(OpenInvite { leg, cseq: id.cseq, key: Side::Client(again) });
+        // A branch goes to a registered phone, which has one way.
         let mut outgoing = self.record.legs[leg].outgoing.iter();
         if outgoing.any(|invite| invite.cseq == id.cseq && invite.cancelled) {
             let _ = core.transactions.cancel(core.now, again);
@@ -499,6 +518,11 @@ impl Call {
     fn add_server_key(&mut self, core: &mut Core, leg: usize, cseq: u32, key: ServerKey) {
         core.set_server(key, InviteId { leg: self.leg_id(leg), cseq });
         self.keys.push(OpenInvite { leg, cseq, key: Side::Server(key) });
+    }
+
+    fn add_client_key(&mut self, core: &mut Core, leg: usize, cseq: u32, key: ClientKey) {
+        core.set_client(key, ClientUse::Invite(InviteId { leg: self.leg_id(leg), cseq }));
+        self.keys.push(OpenInvite { leg, cseq, key: Side::Client(key) });
     }
 
     fn server_key(&self, leg: usize, cseq: u32) -> Option<ServerKey> {

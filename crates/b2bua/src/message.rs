@@ -16,14 +16,13 @@ pub(crate) const ALLOW: &[u8] = b"INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, REGIS
 /// The one kind of body that describes a session.
 pub(crate) const SDP: &[u8] = b"application/sdp";
 
-/// Writes an INVITE to `leg`.
+/// Writes an INVITE to a leg.
 pub(crate) fn invite(
     record: &CallRecord,
-    leg: usize,
+    to: &Leg,
     invite: &ClientInvite,
     sdp: Option<Bytes>,
 ) -> Message {
-    let to = &record.legs[leg];
     let via = via(to, &branch(record.slot, invite.branch));
     let writer = match invite.purpose {
         Purpose::Call => first_invite(record, to, invite.cseq, &via),

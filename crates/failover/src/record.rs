@@ -56,6 +56,30 @@ pub struct CallRecord {
     /// out of the serialized form too: see [`ValueRef::detail`].
     #[serde(skip)]
     pub detail: Option<Box<Detail>>,
+    /// Where else the callee is rung. Left out of the serialized form too: see [`ValueRef::fork`].
+    #[serde(skip)]
+    pub fork: Option<Box<Fork>>,
+}
+
+/// A callee that is rung at several places at once. The leg itself stands for one of them, and for the one
+/// that has accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fork {
+    /// The others; of those that lost, until they have said so.
+    pub branches: Vec<Branch>,
+    /// The best refusal so far (RFC 3261 §16.7); 0 before the first.
+    pub refused: u16,
+}
+
+/// One more place at which a callee is rung, with the Call-ID, tag and offer of the leg.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Branch {
+    /// The INVITE that went there; its CSeq is no other's of the leg.
+    pub invite: ClientInvite,
+    /// Where that is.
+    pub target: Target,
+    /// Our address there.
+    pub contact: SocketAddr,
 }
 
 /// How far a call has come.
@@ -333,6 +357,15 @@ impl Value {
 
     /// Puts back what was kept beside the serialized form.
     #[must_use]
+    pub fn with_fork(mut self, fork: Fork) -> Self {
+        if let Self::Call(record) = &mut self {
+            record.fork = Some(Box::new(fork));
+        }
+        self
+    }
+
+    /// Puts back what was kept beside the serialized form.
+    #[must_use]
     pub fn with_admission(mut self, admission: Admission) -> Self {
         if let Self::Call(record) = &mut self {
             record.admission = admission;
@@ -362,6 +395,14 @@ impl<'a> ValueRef<'a> {
         }
     }
 
+    /// Returns where else a callee is rung: the serialized form has it not.
+    pub fn fork(self) -> Option<&'a Fork> {
+        match self {
+            Self::Call(record) => record.fork.as_deref(),
+            Self::Ended(_) | Self::Bindings(_) => None,
+        }
+    }
+
     /// Returns what is still to be written down of a call that ended: the serialized form has it not.
     pub fn detail(self) -> Option<&'a Detail> {
         match self {
@@ -381,7 +422,16 @@ impl CallRecord {
         let targets: usize = self.targets.iter().map(Target::len_bound).sum();
         let legs: usize = self.legs.iter().map(Leg::len_bound).sum();
         let detail = self.detail.as_ref().map_or(0, |detail| detail.len_bound());
-        256 + self.called.len() + targets + legs + self.admission.len_bound() + detail
+        let branches = self.fork.iter().flat_map(|fork| &fork.branches);
+        let fork: usize = branches.map(|branch| 96 + branch.target.len_bound()).sum();
+        256 + self.called.len() + targets + legs + self.admission.len_bound() + detail + fork
+    }
+
+    /// Returns the callee's leg as it is on a branch.
+    pub fn leg_on(&self, branch: &Branch) -> Leg {
+        let mut leg = self.legs[1].clone();
+        leg.place(branch.target.clone(), branch.contact);
+        leg
     }
 
     /// Returns whether the call has ended.
@@ -438,6 +488,21 @@ impl SentSdp {
 }
 
 impl Leg {
+    /// Puts a leg that is not answered at another place; returns where it was.
+    pub fn place(&mut self, target: Target, contact: SocketAddr) -> (Target, SocketAddr) {
+        let Target { uri, routes, flow, registered } = target;
+        let dialog = &mut self.dialog;
+        // RFC 3261 §12.1.2.
+        dialog.secure = uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"sips:"));
+        let before = Target {
+            uri: std::mem::replace(&mut dialog.remote_target, uri),
+            routes: std::mem::replace(&mut dialog.route_set, routes),
+            flow: std::mem::replace(&mut self.flow, flow),
+            registered: std::mem::replace(&mut self.registered, registered),
+        };
+        (before, std::mem::replace(&mut self.contact, contact))
+    }
+
     fn len_bound(&self) -> usize {
         let dialog = &self.dialog;
         let names = [&dialog.call_id, &dialog.local_tag, &dialog.remote_tag, &dialog.local];

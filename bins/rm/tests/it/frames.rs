@@ -8,8 +8,8 @@ use failover::controller::{Ask, Gateways, Here, Introduce, Published, Verdict};
 use failover::detector::{self, Dead};
 use failover::moves::Move;
 use failover::record::{
-    Base, ClientInvite, ClientState, Direction, Leg, LegState, Phase, Purpose, SdpIdentity,
-    SentSdp, ServerInvite, ServerState, Target, Value,
+    Base, Branch, ClientInvite, ClientState, Direction, Fork, Leg, LegState, Phase, Purpose,
+    SdpIdentity, SentSdp, ServerInvite, ServerState, Target, Value,
 };
 use failover::replica::{Ack, Batch, Item, Key, Refusal, Refused, StreamId, Sum};
 use failover::slots::Reign;
@@ -227,6 +227,38 @@ fn what_is_kept_of_a_call_that_is_not_written_down_has_its_golden_bytes() {
     assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x12][..], Some(ended)));
 }
 
+/// The kind 0x0213: beside the admission and what is to be written down, where else a callee is rung.
+#[test]
+fn what_is_kept_of_a_call_that_rings_at_several_places_has_its_golden_bytes() {
+    let flow = Flow {
+        gate: NodeId(11),
+        boot: Boot(BOOT),
+        listener: 2,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: "192.0.2.10:5060".parse().unwrap(),
+    };
+    let record = call(flow);
+    let branch = Branch {
+        invite: record.legs[0].outgoing[0].clone(),
+        target: Target {
+            uri: Bytes::from_static(b"sip:1000@192.0.2.10"),
+            routes: vec![Bytes::from_static(b"<sip:edge.example.org;lr>")],
+            flow,
+            registered: true,
+        },
+        contact: "192.0.2.1:5060".parse().unwrap(),
+    };
+    let fork = Fork { branches: vec![branch], refused: 486 };
+    let plain = Value::Call(Box::new(record));
+    let beside = (Admission::default(), None::<Detail>, fork.clone(), plain.clone());
+    driver::golden::check(&file(0x0213), &beside);
+
+    let forked = plain.with_fork(fork);
+    let bytes = rm::frames::value_bytes(forked.as_ref());
+    assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x13][..], Some(forked)));
+}
+
 /// A talking call: the callee's hold waits for its answer, and the caller is told of a move.
 fn call(flow: Flow) -> CallRecord {
     let [mut caller, mut callee] = [leg(1, flow), leg(2, flow)];
@@ -288,6 +320,7 @@ fn call(flow: Flow) -> CallRecord {
         moves: 1,
         admission: Admission::default(),
         detail: None,
+        fork: None,
     }
 }
 

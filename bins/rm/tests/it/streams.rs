@@ -111,6 +111,24 @@ fn a_long_invite_reaches_a_trunk_by_tcp_or_by_datagram_if_that_takes_no_connecti
     site.figures(&[("rm_calls_answered_total", 4), ("rm_gate_unsent_total", 1)]);
 }
 
+#[test]
+fn a_user_with_a_phone_on_udp_and_one_on_tcp_is_rung_at_both() {
+    let site = Site::start("both", 15, "");
+    let mut alice = Line::udp(site.ip(21), site.gate());
+    let (mut desk, mut cell) =
+        (Line::udp(site.ip(22), site.gate()), Line::tcp(site.ip(23), site.gate()));
+    desk.register("bob");
+    cell.register("bob");
+    let call = alice.call(&mut desk, "bob", 1);
+    // Too late: somebody has picked up the other one.
+    cell.accept();
+    cell.expect("ACK ");
+    let bye = cell.expect("BYE ");
+    cell.answer(&bye, "", "");
+    alice.hang_up(&mut desk, &call[0]);
+    site.figures(&[("rm_calls_answered_total", 1)]);
+}
+
 /// A process with every role, and a mediagate.
 struct Site {
     number: u8,

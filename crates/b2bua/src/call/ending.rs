@@ -40,7 +40,8 @@ impl Call {
                 self.cancel_invite(core, 1, index);
             }
         }
-        if self.record.legs[1].outgoing.is_empty() && !self.record.legs[1].dialog.confirmed {
+        self.cancel_others(core);
+        if !self.is_ringing() && !self.record.legs[1].dialog.confirmed {
             self.record.legs[1].state = LegState::Gone;
         }
         self.close_media(core);

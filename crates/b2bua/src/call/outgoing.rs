@@ -13,7 +13,7 @@ impl Call {
         let leg = id.leg.leg;
         let outgoing = &self.record.legs[leg].outgoing;
         let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) else {
-            return;
+            return self.branch_answered(core, id.cseq, answer);
         };
         match answer.status().unwrap_or(0) {
             status @ 100..200 => self.provisional(core, leg, index, status, answer),
@@ -31,6 +31,8 @@ impl Call {
         let outgoing = &self.record.legs[leg].outgoing;
         if let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) {
             self.refused(core, leg, index, 408, None);
+        } else {
+            self.branch_refused(core, id.cseq, 408);
         }
     }
 
@@ -72,14 +74,15 @@ impl Call {
         }
     }
 
-    fn accepted(&mut self, core: &mut Core, leg: usize, index: usize, answer: &Message) {
+    pub(super) fn accepted(&mut self, core: &mut Core, leg: usize, index: usize, answer: &Message) {
         let until = core.after(core.patience());
         let party = &mut self.record.legs[leg];
         let invite = &mut party.outgoing[index];
         if let ClientState::Accepted { acked, .. } = invite.state {
             let tag = answer.to_tag().unwrap_or_default();
             if invite.purpose == Purpose::Call && tag != party.dialog.remote_tag {
-                self.shed_fork(core, index, answer);
+                let (leg, cseq) = (party.clone(), party.outgoing[index].cseq);
+                self.shed_fork(core, &leg, cseq, answer);
             } else if acked {
                 self.ack(core, leg, index);
             }

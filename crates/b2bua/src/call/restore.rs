@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use failover::pacing::Peer;
 use failover::record::{
-    CallRecord, ClientState, LegState, Phase, Purpose, ServerInvite, ServerState,
+    CallRecord, ClientInvite, ClientState, Leg, LegState, Phase, Purpose, ServerInvite, ServerState,
 };
 use sip_core::transactions::{Answer, OpenClientInvite, OpenServerInvite, Phase as Sent};
 use sip_core::{Elements, Message, Name};
 
-use super::{Call, OpenInvite, Side};
-use crate::core::{ClientUse, Core, InviteId};
+use super::Call;
+use crate::core::{Core, Way};
 use crate::io::Output;
 use crate::message;
 
@@ -35,6 +35,7 @@ impl Call {
             call.restore_incoming(core, leg);
             call.restore_outgoing(core, leg);
         }
+        call.restore_fork(core);
         if call.record.is_ended() {
             // The old owner may not have come to it.
             call.release(core);
@@ -152,53 +153,61 @@ impl Call {
         let mut lost = Vec::new();
         for index in 0..self.record.legs[leg].outgoing.len() {
             let party = &self.record.legs[leg];
-            let invite = &party.outgoing[index];
-            let (cseq, purpose, cancelled) = (invite.cseq, invite.purpose, invite.cancelled);
-            let patience = u64::try_from(core.patience().as_millis()).unwrap_or(u64::MAX);
-            let phase = match invite.state {
-                ClientState::Calling => Sent::Calling {
-                    expires_at: core
-                        .clock
-                        .instant_at(failover::UnixMs(invite.sent_at.0.saturating_add(patience))),
-                },
-                ClientState::Proceeding => Sent::Proceeding,
-                ClientState::Accepted { until, .. } => {
-                    Sent::Accepted { until: core.clock.instant_at(until) }
-                }
-            };
-            let open = matches!(phase, Sent::Calling { .. } | Sent::Proceeding);
-            let way = self.way(leg);
-            let open_invite = OpenClientInvite {
-                flow: way,
-                reliable: way.0.transport.is_reliable(),
-                request: self.repeated(leg, index),
-                phase,
-            };
-            let Ok(key) = core.transactions.restore_client(core.now, open_invite) else {
-                lost.push(cseq);
+            let invite = party.outgoing[index].clone();
+            let request = self.repeated(leg, party, &invite);
+            if !self.restore_invite(core, leg, self.way(leg), &invite, request) {
+                lost.push(invite.cseq);
                 continue;
-            };
-            core.set_client(key, ClientUse::Invite(InviteId { leg: self.leg_id(leg), cseq }));
-            self.keys.push(OpenInvite { leg, cseq, key: Side::Client(key) });
-            if open && cancelled {
-                let _ = core.transactions.cancel(core.now, key);
             }
-            if open && purpose == Purpose::Move && !self.record.is_ended() {
+            let open = matches!(invite.state, ClientState::Calling | ClientState::Proceeding);
+            if open && invite.purpose == Purpose::Move && !self.record.is_ended() {
                 self.resume_move(core, leg);
             }
         }
         self.record.legs[leg].outgoing.retain(|invite| !lost.contains(&invite.cseq));
     }
 
-    /// Writes an INVITE of ours again, byte for byte.
-    fn repeated(&self, leg: usize, index: usize) -> Message {
-        let party = &self.record.legs[leg];
-        let invite = &party.outgoing[index];
-        let sdp = match (invite.offered, &party.offer_out) {
-            (true, Some(offer)) => Some(self.render(leg, offer)),
-            (true, None) | (false, _) => None,
+    /// Goes on with the transaction of an INVITE of ours; returns false if there is no room for it.
+    pub(super) fn restore_invite(
+        &mut self,
+        core: &mut Core,
+        leg: usize,
+        way: Way,
+        invite: &ClientInvite,
+        request: Message,
+    ) -> bool {
+        let patience = u64::try_from(core.patience().as_millis()).unwrap_or(u64::MAX);
+        let phase = match invite.state {
+            ClientState::Calling => Sent::Calling {
+                expires_at: core
+                    .clock
+                    .instant_at(failover::UnixMs(invite.sent_at.0.saturating_add(patience))),
+            },
+            ClientState::Proceeding => Sent::Proceeding,
+            ClientState::Accepted { until, .. } => {
+                Sent::Accepted { until: core.clock.instant_at(until) }
+            }
         };
-        message::invite(&self.record, leg, invite, sdp)
+        let open = matches!(phase, Sent::Calling { .. } | Sent::Proceeding);
+        let reliable = way.0.transport.is_reliable();
+        let open_invite = OpenClientInvite { flow: way, reliable, request, phase };
+        let Ok(key) = core.transactions.restore_client(core.now, open_invite) else {
+            return false;
+        };
+        self.add_client_key(core, leg, invite.cseq, key);
+        if open && invite.cancelled {
+            let _ = core.transactions.cancel(core.now, key);
+        }
+        true
+    }
+
+    /// Writes an INVITE of ours again, byte for byte; `to` is the leg as it is where that went.
+    pub(super) fn repeated(&self, leg: usize, to: &Leg, invite: &ClientInvite) -> Message {
+        let party = &self.record.legs[leg];
+        // What went to one phone may have an early answer of another.
+        let early = party.agreed.as_ref().filter(|_| !party.dialog.confirmed);
+        let offer = party.offer_out.as_ref().or(early).filter(|_| invite.offered);
+        message::invite(&self.record, to, invite, offer.map(|offer| self.render(leg, offer)))
     }
 
     fn resume_move(&self, core: &mut Core, leg: usize) {

@@ -60,6 +60,7 @@ impl Call {
             moves: 0,
             admission,
             detail: None,
+            fork: None,
         }));
         new.add_server_key(core, 0, cseq, key);
         for leg in 0..2 {
@@ -92,14 +93,17 @@ impl Call {
     }
 
     fn start_call(&mut self, core: &mut Core, sdp: Option<(SentSdp, Bytes)>) {
+        let bytes = sdp.as_ref().map(|(_, bytes)| bytes.clone());
         if !self.send_invite(core, 1, Purpose::Call, sdp, None) {
             core.counters.refused += 1;
-            self.end(core, Cause::Refused(503), 503);
+            return self.end(core, Cause::Refused(503), 503);
         }
+        self.ring_others(core, bytes.as_ref());
     }
 
-    /// Takes in that the present target refused or never answered.
+    /// Takes in that a target refused or never answered.
     pub(super) fn target_failed(&mut self, core: &mut Core, status: u16) {
+        let Some(status) = self.best_refusal(core, status) else { return };
         self.record.legs[1].state = LegState::Gone;
         self.record.legs[1].offer_out = None;
         if self.record.is_ended() {
@@ -116,6 +120,7 @@ impl Call {
         let (call, slot) = (self.record.call, self.record.slot);
         let (dialog, contact) = (&self.record.legs[0].dialog, self.record.legs[0].contact);
         let callee = callee(core, call, slot, dialog, target, contact);
+        self.record.fork = None;
         let old = std::mem::replace(&mut self.record.legs[1], callee);
         self.record.legs[1].rtp = old.rtp;
         core.clear_tag(&old.dialog.local_tag);
@@ -191,6 +196,7 @@ impl Call {
         self.record.ends_at = core.after(core.config.call);
         self.record.targets.clear();
         self.media_changed = true;
+        self.cancel_others(core);
         self.answer_invite(core, 0, caller_invite, 200, Some(sdp));
         core.counters.answered += 1;
         core.event(Event::Answered { call: self.record.call });
@@ -235,17 +241,18 @@ impl Call {
         core.set_tag(&self.record.legs[0].dialog.local_tag, self.leg_id(0));
     }
 
-    /// Ends the dialog of a further branch of a fork: its 2xx is acknowledged, then BYE.
-    pub(super) fn shed_fork(&mut self, core: &mut Core, index: usize, answer: &Message) {
-        let way = self.way(1);
+    /// Ends the dialog of a further branch of a fork: its 2xx is acknowledged, then BYE. `leg` is the
+    /// callee's as it is there.
+    pub(super) fn shed_fork(&mut self, core: &mut Core, leg: &Leg, cseq: u32, answer: &Message) {
         let slot = self.record.slot;
-        let leg = &self.record.legs[1];
+        let way = (leg.flow, slot);
         let Ok(mut dialog) = leg.dialog.answered(answer) else { return };
         let ack_via = message::via(leg, &core.names.branch(slot));
-        let ack = dialog.ack(leg.outgoing[index].cseq, &ack_via).finish();
+        let ack = dialog.ack(cseq, &ack_via).finish();
         let bye_via = message::via(leg, &core.names.branch(slot));
         core.send(way, ack.bytes().clone());
-        if leg.shed.contains(&dialog.remote_tag) || FORKS_MAX <= leg.shed.len() {
+        let shed = &self.record.legs[1].shed;
+        if shed.contains(&dialog.remote_tag) || FORKS_MAX <= shed.len() {
             return;
         }
         let bye = dialog.request(sip_core::Method::Bye, &bye_via).finish();

@@ -78,6 +78,7 @@ impl Chaos {
         for index in 0..PHONES.len() {
             chaos.renew(index);
             chaos.say(index, |phone| phone.register(3600));
+            chaos.say(index, |phone| phone.register_as("team"));
         }
         chaos
     }
@@ -89,6 +90,7 @@ impl Chaos {
         for index in 0..PHONES.len() {
             self.renew(index);
             self.say(index, |phone| phone.register(3600));
+            self.say(index, |phone| phone.register_as("team"));
         }
         self
     }
@@ -186,7 +188,9 @@ impl Chaos {
         let phone = self.phone(index);
         if !phone.talks() {
             if phone.todo.is_empty() && !phone.is_inviting() {
-                let other = PHONES[usize::try_from(self.random.below(3)).unwrap()];
+                let called = usize::try_from(self.random.below(4)).unwrap();
+                // All of them are the team's phones.
+                let other = PHONES.get(called).copied().unwrap_or("team");
                 let with_sdp = self.random.below(8) != 0;
                 self.say(index, |phone| phone.call(other, with_sdp));
             } else if phone.is_inviting() && self.random.below(6) == 0 {
@@ -337,6 +341,7 @@ impl Chaos {
             assert!(self.world.gateways[&holder.gateway].alive, "dead holder. {context}");
             let open = &self.world.gateways[&holder.gateway].open;
             assert!(open.contains_key(&record.call), "not open. {context}");
+            assert_eq!(record.fork, None, "somebody still rings. {context}");
             for (index, leg) in record.legs.iter().enumerate() {
                 let told = !record.is_stale(index) || leg.moving.apart;
                 assert!(told, "I10: leg {index} is not told. {context}");

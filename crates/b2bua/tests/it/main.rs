@@ -6,6 +6,7 @@ mod admission;
 mod calls;
 mod chaos;
 mod flows;
+mod forks;
 mod holds;
 mod ladders;
 mod long;

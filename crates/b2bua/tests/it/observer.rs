@@ -2,16 +2,17 @@
 //! to all of them, can see.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use b2bua::Detail;
 
 use crate::phone::Text;
 use crate::world::GATE;
 
-/// Watches all dialogs, by Call-ID.
+/// Watches all dialogs, by Call-ID and the phone's address: a callee may be rung at several places.
 #[derive(Default)]
 pub(crate) struct Observer {
-    dialogs: BTreeMap<String, Dialog>,
+    dialogs: BTreeMap<(String, SocketAddr), Dialog>,
     ended: Vec<Detail>,
     /// Machines may be rebuilt: then a BYE may come anew.
     pub(crate) lenient: bool,
@@ -38,8 +39,8 @@ struct Dialog {
 
 impl Observer {
     /// A phone is about to send this.
-    pub(crate) fn sent(&mut self, text: &Text) {
-        let dialog = self.dialogs.entry(text.header("Call-ID").to_owned()).or_default();
+    pub(crate) fn sent(&mut self, from: SocketAddr, text: &Text) {
+        let dialog = self.dialogs.entry((text.header("Call-ID").to_owned(), from)).or_default();
         let cseq = text.cseq();
         match (text.is_request(), text.method()) {
             (true, "INVITE") => drop(dialog.theirs.insert(cseq)),
@@ -57,12 +58,12 @@ impl Observer {
     }
 
     /// We have sent this to a phone.
-    pub(crate) fn received(&mut self, text: &Text) {
+    pub(crate) fn received(&mut self, to: SocketAddr, text: &Text) {
         let call_id = text.header("Call-ID").to_owned();
         let ended = self.ended.iter().any(|detail| {
             detail.call_id == call_id || call_id.starts_with(&detail.call.to_string())
         });
-        let dialog = self.dialogs.entry(call_id).or_default();
+        let dialog = self.dialogs.entry((call_id, to)).or_default();
         dialog.check_sdp(text);
         if !text.is_request() {
             return;

@@ -233,6 +233,14 @@ impl Phone {
         text
     }
 
+    /// Registers for somebody else, whose phones are several.
+    pub(crate) fn register_as(&mut self, user: &str) -> String {
+        let own = format!("sip:{}@{}", self.name, self.gate.ip());
+        let text = self.register(3600).replace(&own, &format!("sip:{user}@{}", self.gate.ip()));
+        self.last = Some(text.clone());
+        text
+    }
+
     pub(crate) fn call(&mut self, user: &str, with_sdp: bool) -> String {
         self.call_id = format!("call-{}-{}", self.name, self.cseq);
         self.local_tag = self.tag();

@@ -70,6 +70,7 @@ pub(crate) fn step(world: &mut World, line: &str) {
     let from = phone.addr;
     let text = match action {
         ["registers"] => phone.register(600),
+        ["registers", "as", user] => phone.register_as(user),
         ["unregisters"] => phone.register(0),
         ["calls", user] => phone.call(user, true),
         ["calls", user, "without", "sdp"] => phone.call(user, false),

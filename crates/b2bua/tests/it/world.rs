@@ -12,6 +12,7 @@ use b2bua::{
     MediaCommand, MediaEvent, NotPlaced, Output, Place, Slot, Transport, Value, ValueRef, Wanted,
 };
 use bytes::Bytes;
+use failover::record::Fork;
 use failover::{Admission, Boot, CallId, Clock, NodeId, UnixMs};
 use sip_core::Writer;
 
@@ -199,9 +200,12 @@ impl World {
             self.b2b.handle_input(self.now, Input::GatewayDead { gateway, boot });
         }
         for (slot, key, bytes) in records {
-            let (admission, detail, value): (Admission, Option<Detail>, Value) =
+            let (admission, detail, fork, value): (Admission, Option<Detail>, Option<Fork>, Value) =
                 testkit::codec::decode(&bytes).unwrap();
             let mut value = value.with_admission(admission);
+            if let Some(fork) = fork {
+                value = value.with_fork(fork);
+            }
             if let Some(detail) = detail {
                 value = value.with_detail(detail);
             }
@@ -247,7 +251,7 @@ impl World {
     fn encoded(&mut self, key: &Key) -> Option<Bytes> {
         let value = self.b2b.stored(key)?;
         let admission = value.admission().cloned().unwrap_or_default();
-        let bytes = testkit::codec::encode(&(admission, value.detail(), value));
+        let bytes = testkit::codec::encode(&(admission, value.detail(), value.fork(), value));
         if let ValueRef::Call(record) = value {
             let bound = record.len_bound();
             assert!(bytes.len() <= bound && bound <= 2 * bytes.len() + 2000, "{bound}");
@@ -340,7 +344,7 @@ impl World {
     pub(crate) fn send_over(&mut self, flow: Flow, text: &str) {
         trace(|| format!("<-- {}\n{text}", flow.remote));
         let sent = Text(text.to_owned());
-        self.observer.sent(&sent);
+        self.observer.sent(flow.remote, &sent);
         if sent.method() == "ACK" {
             self.acks.insert((sent.header("Call-ID").to_owned(), sent.cseq()), sent.0);
         }
@@ -532,7 +536,7 @@ impl World {
                 return self.refused.push((sip.flow.remote, text));
             }
         }
-        self.observer.received(&text);
+        self.observer.received(sip.flow.remote, &text);
         let Some(phone) = self.phones.values_mut().find(|phone| phone.addr == sip.flow.remote)
         else {
             self.log.push(format!("  {} < {}", sip.flow.remote, summary(&text)));

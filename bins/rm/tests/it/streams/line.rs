@@ -118,8 +118,9 @@ impl Line {
             let who = format!("<sip:{user}@example.org>");
             let head = self.head("REGISTER", "sip:example.org", "1", &who);
             let text = format!(
-                "{head}To: {who}\r\nCall-ID: register-{user}\r\nContact: {}\r\n\
+                "{head}To: {who}\r\nCall-ID: register-{user}-{}\r\nContact: {}\r\n\
                  Content-Length: 0\r\n\r\n",
+                self.ip,
                 self.contact()
             );
             self.send(&text);
@@ -133,13 +134,7 @@ impl Line {
     /// Calls another phone, which answers; returns both ends of the call, its own first.
     pub(super) fn call(&mut self, callee: &mut Self, user: &str, number: u32) -> [Dialog; 2] {
         let (call_id, who) = self.begin(user, number);
-        let invite = callee.expect("INVITE ");
-        assert!(invite.contains(&format!("SIP/2.0/{} ", callee.transport)), "{invite}");
-        let is_tls = header(&invite, "Contact").contains(":5061;transport=tls");
-        assert_eq!(is_tls, callee.transport == "TLS", "{invite}");
-        let sdp = callee.sdp();
-        let contact = callee.contact();
-        callee.answer(&invite, &format!("Contact: {contact}\r\n"), &sdp);
+        let invite = callee.accept();
         let answer = self.expect("SIP/2.0 2");
         let target = uri(&header(&answer, "Contact"));
         let own = Dialog {
@@ -160,6 +155,17 @@ impl Line {
             cseq: Cell::new(1),
         };
         [own, theirs]
+    }
+
+    /// Accepts a call; returns its INVITE.
+    pub(super) fn accept(&mut self) -> String {
+        let invite = self.expect("INVITE ");
+        assert!(invite.contains(&format!("SIP/2.0/{} ", self.transport)), "{invite}");
+        let is_tls = header(&invite, "Contact").contains(":5061;transport=tls");
+        assert_eq!(is_tls, self.transport == "TLS", "{invite}");
+        let (sdp, contact) = (self.sdp(), self.contact());
+        self.answer(&invite, &format!("Contact: {contact}\r\n"), &sdp);
+        invite
     }
 
     /// Calls a user; returns the final status.
@@ -233,7 +239,7 @@ impl Line {
         )
     }
 
-    fn answer(&mut self, request: &str, extra: &str, sdp: &str) {
+    pub(super) fn answer(&mut self, request: &str, extra: &str, sdp: &str) {
         let kept = ["Via: ", "From: ", "Call-ID: ", "CSeq: "];
         let mut text = "SIP/2.0 200 OK\r\n".to_owned();
         for line in request.lines().filter(|line| kept.iter().any(|name| line.starts_with(name))) {
@@ -285,7 +291,7 @@ impl Line {
     }
 
     /// Waits for a message that starts so; others are passed over.
-    fn expect(&mut self, start: &str) -> String {
+    pub(super) fn expect(&mut self, start: &str) -> String {
         let begun = now();
         loop {
             assert!(begun.elapsed() < PATIENCE, "{} never hears {start}", self.ip);

@@ -1,0 +1,104 @@
+//! A user who is rung at several places at once; what the ladders `rings_…` do not show.
+
+use std::time::Duration;
+
+use failover::record::RECORD_LEN_MAX;
+
+use crate::phone::Text;
+use crate::script;
+use crate::world::World;
+
+#[test]
+fn the_next_owner_goes_on_with_every_branch_of_a_fork() {
+    let mut world = ringing();
+    world.advance(Duration::from_millis(100));
+    world.take_over();
+    world.steps(&["desk answers 200 with sdp", "alice acks"]);
+    for loser in ["bob", "cell"] {
+        assert_eq!(heard(&world, loser, "CANCEL"), 1, "{loser}");
+    }
+    world.advance(Duration::from_millis(100));
+    world.take_over();
+    // It was picked up at the moment of the CANCEL, and hears goodbye from whoever owns the call.
+    world.steps(&["cell answers cancel", "cell answers 200 with sdp", "cell answers 200"]);
+    assert_eq!((heard(&world, "cell", "ACK"), heard(&world, "cell", "BYE")), (1, 1));
+    world.steps(&["bob answers cancel", "bob answers 487", "desk says BYE", "alice answers 200"]);
+    world.advance(Duration::from_secs(70));
+    assert_eq!(world.b2b.records().count(), 0);
+}
+
+#[test]
+fn the_best_refusal_outlives_its_owner() {
+    let mut world = ringing();
+    world.step("desk answers 486");
+    world.take_over();
+    world.steps(&["cell answers 480", "bob answers 503"]);
+    assert_eq!(world.phone("alice").inbox.last().unwrap().status(), 486);
+}
+
+#[test]
+fn a_phone_that_cannot_be_reached_stops_no_other_from_ringing() {
+    let mut world = ringing();
+    world.steps(&["cell answers 430", "bob answers 408"]);
+    assert_eq!(world.b2b.figures().calls, 1);
+    world.steps(&["desk answers 200 with sdp", "alice acks"]);
+    assert_eq!(world.b2b.records().next().unwrap().fork, None, "nothing is left of it");
+}
+
+#[test]
+fn a_talking_winner_is_held_while_a_loser_says_nothing() {
+    let mut world = ringing();
+    world.steps(&["bob answers 200 with sdp", "alice acks", "alice holds"]);
+    let hold = world.phone("bob").asked.clone().unwrap();
+    assert_eq!((hold.method(), hold.direction()), ("INVITE", "sendonly"));
+    world.steps(&["bob answers 200 with sdp", "alice acks", "alice says BYE", "bob answers 200"]);
+    world.advance(Duration::from_secs(100));
+    assert_eq!(world.b2b.records().count(), 0, "the others answered nothing at all");
+}
+
+#[test]
+fn as_many_phones_ring_as_may_register_and_the_record_has_room_for_them() {
+    let mut world = World::new(script::config());
+    world.steps(&["gateway 31", "phone alice 192.0.2.1:5060"]);
+    let names: Vec<String> = (0..8).map(|number| format!("phone{number}")).collect();
+    for (name, host) in names.iter().zip(10..) {
+        world.step(&format!("phone {name} 192.0.2.{host}:5060"));
+        world.step(&format!("{name} registers as team"));
+    }
+    world.step("alice calls team");
+    for name in &names {
+        assert_eq!(world.invites(name), 1, "{name}");
+    }
+    let invites: Vec<&Text> = names.iter().map(|name| &world.phone(name).inbox[1]).collect();
+    let cseqs: std::collections::BTreeSet<u32> = invites.iter().map(|it| it.cseq()).collect();
+    assert_eq!(cseqs.len(), names.len(), "each is an INVITE of its own");
+    assert!(invites.iter().all(|it| it.body() == invites[0].body()), "with the same offer");
+    assert!(world.b2b.records().next().unwrap().len_bound() < RECORD_LEN_MAX / 4);
+    assert_eq!(world.b2b.figures().unprotected, 0);
+}
+
+/// Alice calls bob, who has three phones.
+fn ringing() -> World {
+    let mut world = World::new(script::config());
+    world.steps(&[
+        "gateway 31",
+        "gateway 32",
+        "phone alice 192.0.2.1:5060",
+        "phone bob 192.0.2.2:5060",
+        "phone desk 192.0.2.3:5060",
+        "phone cell 192.0.2.4:5060",
+        "bob registers",
+        "desk registers as bob",
+        "cell registers as bob",
+        "alice calls bob",
+        "bob answers 180",
+        "desk answers 180",
+        "cell answers 180",
+    ]);
+    world
+}
+
+fn heard(world: &World, name: &str, method: &str) -> usize {
+    let inbox = world.phone(name).inbox.iter();
+    inbox.filter(|text| text.is_request() && text.method() == method).count()
+}
