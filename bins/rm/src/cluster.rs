@@ -52,6 +52,8 @@ pub struct Cluster {
     linked: BTreeSet<NodeId>,
     /// The division that is led or followed, and the segments that get a share of it.
     followed: Option<(Mandate, BTreeSet<Segment>)>,
+    /// Since when.
+    followed_at: Instant,
     /// Who speaks for each of its members, `None` where nobody does: whoever speaks next costs a division.
     divided_for: Vec<Option<Speaker>>,
     passive: bool,
@@ -221,6 +223,9 @@ pub enum Alarm {
     Misdirected(NodeId),
     /// What came in pieces from this node is not what it sent.
     Garbled(NodeId),
+    /// This node says again what belongs to a division that is over since long, or somebody on the way
+    /// does. It was not taken in.
+    Stale(NodeId),
 }
 
 impl Cluster {
@@ -262,6 +267,7 @@ impl Cluster {
             present: BTreeSet::new(),
             linked: BTreeSet::new(),
             followed: None,
+            followed_at: now,
             divided_for: Vec::new(),
             passive: plan.is_cold(id.segment),
             withdrawn: false,

@@ -417,5 +417,6 @@ fn alarm_name(alarm: Alarm) -> &'static str {
         Alarm::Unreadable => "unreadable",
         Alarm::Misdirected(_) => "misdirected",
         Alarm::Garbled(_) => "garbled",
+        Alarm::Stale(_) => "stale",
     }
 }

@@ -1,10 +1,11 @@
 //! Routes what one machine says to the next.
 
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-use election::{NodeId, Segment, Speaker};
+use election::{Mandate, NodeId, Segment, Speaker};
 use quota_split::handover::{
-    CoordinatorInput, CoordinatorOutput, Epoch, PairInput, PairMessage, PairOutput, Role,
+    CoordinatorInput, CoordinatorOutput, Epoch, PairInput, PairMessage, PairOutput, Role, Stamp,
     ToCoordinator, ToMember,
 };
 use quota_split::{CallId, SegmentId};
@@ -96,6 +97,20 @@ impl Cluster {
         self.coordinator.handle_input(now, CoordinatorInput::Lead { epoch, parts });
     }
 
+    fn follow(&mut self, now: Instant, mandate: Mandate, shares: BTreeSet<Segment>) {
+        let before = self.followed.as_ref().map(|(mandate, _)| mandate.epoch);
+        if before != Some(mandate.epoch) {
+            self.followed_at = now;
+        }
+        self.followed = Some((mandate, shares));
+    }
+
+    /// Whether a message is of a division that is over, and was when the last of it can have been on its way.
+    fn is_stale(&self, now: Instant, stamp: Stamp) -> bool {
+        let followed = self.followed.as_ref().map(|(mandate, _)| of_division(mandate.epoch));
+        Some(stamp.epoch) < followed && self.followed_at + UNDER_WAY_MAX <= now
+    }
+
     fn obey_elector(&mut self, now: Instant, output: election::Output) {
         match output {
             election::Output::Persist { serial, stored } => {
@@ -108,12 +123,12 @@ impl Cluster {
                 self.send(now, to, ClusterFrame::Election(frame));
             }
             election::Output::Lead { mandate, shares } => {
-                self.followed = Some((mandate, shares));
+                self.follow(now, mandate, shares);
                 self.look_at_shares();
                 self.lead_again(now);
             }
             election::Output::Follow { mandate, shares } => {
-                self.followed = Some((mandate, shares));
+                self.follow(now, mandate, shares);
                 self.look_at_shares();
                 self.coordinator.handle_input(now, CoordinatorInput::Retire);
             }
@@ -267,10 +282,15 @@ impl Cluster {
             self.alarm(Alarm::Misdirected(origin));
         } else if epoch == Some(message.stamp().epoch) {
             self.pair.handle_input(now, PairInput::Coordinator(message));
+        } else if self.is_stale(now, message.stamp()) {
+            self.alarm(Alarm::Stale(origin));
         }
     }
 
     fn hear_member(&mut self, now: Instant, origin: NodeId, message: ToCoordinator) {
+        if self.is_stale(now, message.stamp()) {
+            return self.alarm(Alarm::Stale(origin));
+        }
         let speaker = self.speakers.get(&origin.segment).map(|speaker| speaker.node);
         if speaker == Some(origin) {
             let from = SegmentId(u32::from(origin.segment.0));
@@ -308,6 +328,9 @@ const HOPS_MAX: u8 = 8;
 fn segment(id: SegmentId) -> Segment {
     Segment(u16::try_from(id.0).unwrap_or(u16::MAX))
 }
+
+/// After a division nothing of the one before is on its way for longer: links that fall silent end sooner.
+const UNDER_WAY_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the number of an election's epoch in divisions, which order them alike.
 fn of_division(epoch: election::Epoch) -> Epoch {

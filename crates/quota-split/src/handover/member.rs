@@ -152,7 +152,7 @@ impl Member {
     /// Takes in what arrived at `now`. What belongs to another division is ignored or refused.
     pub fn handle_input(&mut self, now: Instant, input: MemberInput) {
         match input {
-            MemberInput::Document(document) => self.take_document(now, document),
+            MemberInput::Document(document) => self.take_document(now, &document),
             MemberInput::Received(message) => self.receive(now, message),
         }
     }
@@ -333,8 +333,8 @@ impl Member {
         }
     }
 
-    fn take_document(&mut self, now: Instant, document: Arc<Document>) {
-        let before = std::mem::replace(&mut self.document, Arc::clone(&document));
+    fn take_document(&mut self, now: Instant, document: &Arc<Document>) {
+        let before = std::mem::replace(&mut self.document, Arc::clone(document));
         let (before, now_here) = (before.tree(), document.tree());
         let moved = self.ledger.moved(before, now_here);
         self.recounted(moved.differences(now_here, &self.ledger, before));

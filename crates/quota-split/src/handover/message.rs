@@ -161,6 +161,19 @@ pub enum ToCoordinator {
     Ask(Ask),
 }
 
+impl ToCoordinator {
+    /// Returns the division that it is about.
+    pub fn stamp(&self) -> Stamp {
+        match self {
+            Self::Promise(Promise { stamp, .. })
+            | Self::Refuse { stamp, .. }
+            | Self::NeedColumn { stamp }
+            | Self::Report(Report { stamp, .. })
+            | Self::Ask(Ask { stamp, .. }) => *stamp,
+        }
+    }
+}
+
 /// See [`ToCoordinator::Promise`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Promise {

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use driver::frame::PAYLOAD_MAX;
 use election::{NodeId, Segment};
-use quota_split::handover::{PairMessage, Timing};
+use quota_split::handover::{
+    Epoch, Grow, Held, PairMessage, Report, Stamp, Timing, ToCoordinator, ToMember,
+};
 use quota_split::{Document, Kind, Limits, Method, Tree};
 use rm::cluster::{
-    Alarm, Cluster, ClusterFrame, Config, Input, Output, PIECE_LEN, Piece, Plan, TenantView,
+    Alarm, Cluster, ClusterFrame, Config, Input, Output, PIECE_LEN, Piece, Plan, Routed, TenantView,
 };
 use rm::frames::Frame as _;
 
@@ -51,7 +53,50 @@ fn a_piece_from_a_node_of_another_cluster_is_refused_and_told() {
     assert_eq!(world.sent_to(stranger), 0, "nor is it answered");
 }
 
+/// Of a division that is over: it changes nothing, and is told of once none of it can be on its way.
+#[test]
+fn what_is_said_again_of_an_older_division_changes_no_counter_and_is_told() {
+    let mut world = World::of(2);
+    world.run_until(30, |world| world.caps(SPEAKER) == Some([LIMIT / 2; 2]));
+    let epoch = world.nodes[&SPEAKER].view().mandate.unwrap().epoch;
+    let election::Life { incarnation, instance } = epoch.life;
+    let older = Epoch { term: epoch.term - 1, rank: !(1 << 8 | 1), incarnation, instance };
+    let stamp = Stamp { epoch: older, round: 1 };
+    let grow = Grow { stamp, seq: 1000, rest: false, cells: vec![(0, LIMIT), (1, LIMIT)] };
+    let body = ToMember::Grow(grow);
+    let grow = ClusterFrame::ToMember(Routed { origin: COORDINATOR, to: SPEAKER, hops: 1, body });
+    let held = Held { counter: 0, held: 0, used: 0 };
+    let report = Report { stamp, number: 1000, applied: 1000, cells: vec![held] };
+    let body = ToCoordinator::Report(report);
+    let report =
+        ClusterFrame::ToCoordinator(Routed { origin: SPEAKER, to: COORDINATOR, hops: 1, body });
+    let repeat = |world: &mut World| {
+        world.feed(SPEAKER, Input::Frame { from: COORDINATOR, frame: grow.clone() });
+        world.feed(COORDINATOR, Input::Frame { from: SPEAKER, frame: report.clone() });
+        world.run_for(Duration::from_secs(1));
+    };
+    let figures = |world: &World| {
+        let rows = |id| {
+            let rows = world.nodes[&id].tenants_from(0);
+            rows.map(|row: TenantView<'_>| row.counters).collect::<Vec<_>>()
+        };
+        [rows(COORDINATOR), rows(SPEAKER)]
+    };
+    let before = figures(&world);
+    world.alarms.clear();
+
+    repeat(&mut world);
+    assert_eq!((figures(&world), world.alarms.len()), (before.clone(), 0), "still under way");
+    world.run_for(Duration::from_secs(10));
+    repeat(&mut world);
+
+    assert_eq!(figures(&world), before);
+    let told = [COORDINATOR, SPEAKER].map(Alarm::Stale);
+    assert_eq!(world.alarms, told.into());
+}
+
 struct World {
+    profiles: u32,
     now: Instant,
     nodes: BTreeMap<NodeId, Cluster>,
     events: BTreeMap<(Instant, u64), (NodeId, Input)>,
@@ -67,7 +112,12 @@ struct World {
 impl World {
     /// The second segment has not got the newest document.
     fn new() -> Self {
-        let plans = [1, 2].map(|version| Arc::new(large_plan(version)));
+        Self::of(PROFILES)
+    }
+
+    /// The same, with so many profiles.
+    fn of(profiles: u32) -> Self {
+        let plans = [1, 2].map(|version| Arc::new(large_plan(version, profiles)));
         let now = now();
         let ids = [COORDINATOR, SPEAKER, PARTNER];
         let node = |id: NodeId| {
@@ -80,6 +130,7 @@ impl World {
         };
         let nodes: BTreeMap<NodeId, Cluster> = ids.into_iter().map(node).collect();
         let mut world = Self {
+            profiles,
             now,
             nodes,
             events: BTreeMap::new(),
@@ -201,12 +252,12 @@ impl World {
     fn caps(&self, id: NodeId) -> Option<[u32; 2]> {
         let node = &self.nodes[&id];
         let cap = |tenant: Option<TenantView<'_>>| tenant?.counters[0].cap;
-        let last = PROFILES as usize;
+        let last = self.profiles as usize;
         Some([cap(node.tenants_from(1).next())?, cap(node.tenants_from(last).next())?])
     }
 }
 
-fn large_plan(version: u64) -> Plan {
+fn large_plan(version: u64, profiles: u32) -> Plan {
     let top = quota_split::Node { name: "top".into(), ..quota_split::Node::default() };
     let profile = |number: u32| quota_split::Node {
         name: format!("profile-{number}"),
@@ -215,7 +266,7 @@ fn large_plan(version: u64) -> Plan {
         limits: Limits { calls: Some(LIMIT), ..Limits::default() },
         ..quota_split::Node::default()
     };
-    let tree = Tree::new([top].into_iter().chain((0..PROFILES).map(profile)).collect());
+    let tree = Tree::new([top].into_iter().chain((0..profiles).map(profile)).collect());
     let division = Arc::new(Document::new(version, tree.unwrap(), Method::Dhondt));
     let segments = [(Segment(1), share(1, false)), (Segment(2), share(1, false))].into();
     Plan { division, eager: false, segments }
