@@ -141,9 +141,13 @@ fn slots(role: &B2bRole, out: &mut Metrics) {
     let help = "Slots of the segment that this b2b owns.";
     out.gauge("rm_slots", help, &[], gauge(role.ownership.own().len()));
     let own = role.ownership.own().iter();
-    let unprotected = own.filter(|slot| !role.replicator.is_protected(*slot)).count();
+    let is_kept = role.kept.as_ref().is_some_and(|kept| kept.store.health().trouble.is_none());
+    let unprotected = own.filter(|slot| !is_kept && !role.replicator.is_protected(*slot)).count();
     let help = "Of those, slots whose calls would not outlive this b2b.";
     out.gauge("rm_slots_unprotected", help, &[], gauge(unprotected));
+    let help =
+        "Calls whose record is too long to be kept elsewhere: they would not outlive this b2b.";
+    out.gauge("rm_calls_unprotected", help, &[], gauge(role.b2b.figures().unprotected));
     let counters = role.ownership.counters();
     for (name, help, value) in [
         ("rm_slots_won_total", "Times that slots were won.", counters.wins),

@@ -44,6 +44,20 @@ fn t39_everything_restarts_and_calls_and_registrations_are_there() {
 }
 
 #[test]
+fn slots_whose_records_lie_on_a_disk_are_protected_and_those_of_a_lone_b2b_without_one_are_not() {
+    let world = talking(6, &MemoryDisk::default());
+    assert_eq!(
+        (world.figure(B2B, "rm_slots"), world.figure(B2B, "rm_slots_unprotected")),
+        (256, 0)
+    );
+    assert_eq!(world.figure(B2B, "rm_calls_unprotected"), 0);
+
+    let mut bare = World::new(6, Layout::Three);
+    bare.start();
+    assert_eq!(bare.figure(B2B, "rm_slots_unprotected"), 256);
+}
+
+#[test]
 fn a_clock_set_back_an_hour_over_a_restart_ends_nothing() {
     let disk = MemoryDisk::default();
     let mut world = talking(4, &disk);
