@@ -190,7 +190,7 @@ impl Cluster {
             CoordinatorOutput::Send { to, message } => self.send_down(now, segment(to), message),
             CoordinatorOutput::Opened(stamp) => {
                 let mandate = self.followed.as_ref().map(|(mandate, _)| mandate);
-                let members = mandate.map(election::Mandate::segments).unwrap_or_default();
+                let members = mandate.map(Mandate::segments).unwrap_or_default();
                 self.outputs.push_back(Output::Divided { stamp, members });
             }
             CoordinatorOutput::Serves { segment: id, serves } => {
