@@ -181,7 +181,7 @@ pub struct Counters {
     pub banned: u64,
     /// Bans begun.
     pub bans: u64,
-    /// New requests answered 503 because their b2b is congested or none is up.
+    /// New requests answered 503 because their b2b is congested, has had no lease for long, or none is up.
     pub overloaded: u64,
     /// Messages without an owner that can be reached: dropped. The senders of datagrams repeat them; who
     /// asked over a connection is answered 503.

@@ -100,10 +100,20 @@ pub struct Voter {
     window_from: Instant,
     /// The latest boot heard of each b2b.
     boots: BTreeMap<NodeId, Boot>,
-    /// When each b2b's pulse last came, and whether it said that it hears nothing of this voter.
-    pulsed_at: BTreeMap<NodeId, (Instant, bool)>,
+    /// What each b2b's pulses said.
+    pulses: BTreeMap<NodeId, Said>,
     promises: Box<[Promise; SLOTS]>,
     map: SlotMap,
+}
+
+/// What the last pulse of a b2b said, and when it came.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    at: Instant,
+    /// It hears nothing of this voter.
+    deaf: bool,
+    /// Since when all of them have said that it has no lease.
+    mute_since: Option<Instant>,
 }
 
 impl Voter {
@@ -116,7 +126,7 @@ impl Voter {
             told_at: now,
             window_from: now,
             boots: BTreeMap::new(),
-            pulsed_at: BTreeMap::new(),
+            pulses: BTreeMap::new(),
             promises: Box::new([Promise::default(); SLOTS]),
             map: SlotMap::empty(),
         }
@@ -159,8 +169,14 @@ impl Voter {
     /// Returns whether a pulse of `b2b` came lately and it hears this voter, or none came ever: frames
     /// to one that fell silent, or is deaf, may not arrive, whatever its link says.
     pub fn reaches(&self, now: Instant, b2b: NodeId) -> bool {
-        let pulse = self.pulsed_at.get(&b2b);
-        pulse.is_none_or(|&(pulsed_at, deaf)| now < pulsed_at + LEASE && !deaf)
+        self.pulses.get(&b2b).is_none_or(|said| now < said.at + LEASE && !said.deaf)
+    }
+
+    /// Returns whether the pulses of `b2b` have said for [`MUTE`] that it has no lease: it lives, and
+    /// nothing that it is asked will be answered soon.
+    pub fn is_mute(&self, now: Instant, b2b: NodeId) -> bool {
+        let since = self.pulses.get(&b2b).and_then(|said| said.mute_since);
+        since.is_some_and(|since| since + MUTE <= now)
     }
 
     /// Returns the owners this voter was told of.
@@ -184,7 +200,9 @@ impl Voter {
         if !self.hear(pulse.node, pulse.boot) {
             return Standing::Replaced;
         }
-        self.pulsed_at.insert(pulse.node, (now, pulse.deaf));
+        let before = self.pulses.get(&pulse.node).and_then(|said| said.mute_since);
+        let mute_since = (!pulse.holds).then_some(before.unwrap_or(now));
+        self.pulses.insert(pulse.node, Said { at: now, deaf: pulse.deaf, mute_since });
         let (mut lapsed, mut waits, mut fenced) = (false, now < self.opens_at, None);
         for claim in &pulse.claims {
             for slot in claim.slots.iter() {
@@ -249,6 +267,10 @@ impl Voter {
 /// another without proof or consent: twice the lease, so that clocks may differ. A voter that starts
 /// listens for as long.
 pub const SILENCE: Duration = Duration::from_millis(300);
+
+/// How long a b2b says that it has no lease before it is not asked for more. A pause costs it one or two
+/// pulses, and who cannot get its lease back has lost its slots to its standby by then, if that can.
+pub const MUTE: Duration = Duration::from_secs(1);
 
 /// After such a gap between two calls a voter does not know who was silent: it, or they.
 const GAP: Duration = Duration::from_millis(150);

@@ -185,6 +185,26 @@ fn new_requests_are_refused_while_their_b2b_is_congested() {
 }
 
 #[test]
+fn new_requests_alone_are_refused_while_their_b2b_has_no_lease_for_long() {
+    let mut run = Run::started();
+    let bye = request("BYE", "branch=z9hG4bKphone", ";tag=2a0123456789abcdef");
+    for call in 0..=20 {
+        run.pulse_with(B2B, false, false);
+        let said = run.invite(call);
+        if call < 20 {
+            assert!(matches!(said, Some(Output::Sip { .. })), "a pause of {call} pulses");
+        } else {
+            assert!(matches!(said, Some(Output::Datagram { .. })));
+        }
+        assert!(matches!(run.datagram(PHONE, &bye), Some(Output::Sip { .. })));
+        run.advance(50);
+    }
+    assert!(matches!(run.invite(0), Some(Output::Sip { .. })), "it may be at work on that");
+    run.pulse(B2B);
+    assert!(matches!(run.invite(21), Some(Output::Sip { .. })));
+}
+
+#[test]
 fn what_carries_our_tag_passes_a_congested_b2b() {
     let mut run = Run::started();
     run.input(Input::Congested(B2B, true));
@@ -652,8 +672,12 @@ impl Run {
     }
 
     fn pulse_of(&mut self, node: NodeId, deaf: bool) {
+        self.pulse_with(node, deaf, true);
+    }
+
+    fn pulse_with(&mut self, node: NodeId, deaf: bool, holds: bool) {
         let (boot, claims) = (Boot(1), Vec::new());
-        let pulse = Pulse { node, boot, stamp: 0, holds: true, draining: false, deaf, claims };
+        let pulse = Pulse { node, boot, stamp: 0, holds, draining: false, deaf, claims };
         let now = self.now();
         self.gate.voter().pulse(now, &pulse);
     }

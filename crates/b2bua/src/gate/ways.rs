@@ -25,6 +25,7 @@ pub(super) struct Hop {
     /// How often it was handed on then.
     pub(super) hops: u8,
     pub(super) is_owner: bool,
+    /// Too much waits for it, or it has no lease.
     pub(super) is_congested: bool,
 }
 
@@ -88,7 +89,8 @@ impl Gate {
     pub(super) fn next_hop(&self, now: Instant, slot: Slot) -> Option<Hop> {
         let Reign { owner, standby, .. } = self.voter.map().get(slot)?;
         let hop = |to: NodeId, hops| {
-            let is_congested = self.up(to).is_some_and(|b2b| b2b.is_congested);
+            let is_congested =
+                self.up(to).is_some_and(|b2b| b2b.is_congested) || self.voter.is_mute(now, to);
             Hop { to, hops, is_owner: to == owner, is_congested }
         };
         let up = |id: &NodeId| self.up(*id).is_some();

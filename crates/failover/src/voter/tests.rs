@@ -35,6 +35,22 @@ fn a_b2b_is_heard_until_no_pulse_of_it_has_come_for_150_ms() {
 }
 
 #[test]
+fn a_b2b_is_mute_once_all_its_pulses_of_a_second_have_said_so() {
+    let mut run = Run::owned();
+    for holds in [false, true, false] {
+        for _ in 0..20 {
+            run.pulse(OWNER, 7, 5, holds);
+            assert!(!run.voter.is_mute(run.at(run.ms), OWNER), "a pause is no reason");
+            run.advance(50);
+        }
+    }
+    run.pulse(OWNER, 7, 5, false);
+    assert!(run.voter.is_mute(run.at(run.ms), OWNER));
+    run.pulse(OWNER, 7, 5, true);
+    assert!(!run.voter.is_mute(run.at(run.ms), OWNER));
+}
+
+#[test]
 fn a_slot_that_nobody_named_takes_no_frame() {
     assert!(!Run::new().accepts(300, 0));
 }
