@@ -1,11 +1,13 @@
 //! The b2b: owner of transactions, dialogs, calls and bindings.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Instant;
 
 use failover::replica::Key;
-use failover::{Admission, Aor, Binding, Boot, CallId, CallRecord, Charge, Clock, NodeId, Place};
+use failover::{
+    Admission, Aor, Binding, Boot, CallId, CallRecord, Charge, Clock, NodeId, Place, Slot,
+};
 use sip_core::transactions::{self, ClientKey, ServerKey};
 use sip_core::{Message, Method, Name, Scheme, Uri, Verdict, Writer};
 
@@ -30,6 +32,10 @@ mod stray;
 pub struct B2b {
     core: Core,
     calls: BTreeMap<CallId, Box<Call>>,
+    /// The slot of each.
+    slots: BTreeSet<(Slot, CallId)>,
+    /// Calls that have to take over a later epoch of their slot.
+    entering: storage::Entering,
     /// INVITEs about which somebody has to decide.
     admissions: admitting::Queue,
     graves: Graves,
@@ -69,11 +75,14 @@ impl B2b {
     pub fn new(config: Config, node: NodeId, clock: Clock, seed: u64) -> Self {
         // Two nodes with one seed by accident still make different names.
         let seed = seed ^ u64::from(node.0).rotate_left(48);
+        let graves = Graves::new(config.tombstones_max);
         Self {
             core: Core::new(config, clock, seed),
             calls: BTreeMap::new(),
+            slots: BTreeSet::new(),
+            entering: storage::Entering::default(),
             admissions: admitting::Queue::default(),
-            graves: Graves::default(),
+            graves,
             registrar: Registrar::default(),
             lost: VecDeque::new(),
         }
@@ -139,6 +148,7 @@ impl B2b {
         self.core.pacer.handle_timeout(now);
         self.registrar.handle_timeout(&mut self.core);
         self.free_lost(now);
+        self.enter_some(now);
         self.pump();
     }
 
@@ -158,6 +168,7 @@ impl B2b {
             self.core.first_deadline(),
             self.admissions.poll_timeout(),
             self.lost.front().map(|(at, _)| *at),
+            self.entering.poll_timeout(),
             self.graves.first_until().map(|until| self.core.clock.instant_at(until)),
             self.core.shortage.round_at(),
             self.core.pacer.poll_timeout(),
@@ -216,8 +227,10 @@ impl B2b {
         if over {
             let stone = call.tombstone(&self.core);
             call.forget(&mut self.core);
-            self.calls.remove(&id);
-            stone.into_iter().for_each(|stone| self.graves.insert(stone));
+            self.take_call(id);
+            if let Some(stone) = stone {
+                self.bury(stone);
+            }
         }
     }
 
@@ -402,7 +415,7 @@ impl B2b {
 
     fn insert_call(&mut self, call: Box<Call>) {
         let id = call.id();
-        self.calls.insert(id, call);
+        self.put_call(call);
         self.with_call(id, |_, _| {});
     }
 

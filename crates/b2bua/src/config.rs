@@ -22,6 +22,8 @@ pub struct Config {
     pub expires_default: u32,
     /// Calls at one time; a further one is refused with 503.
     pub calls_max: usize,
+    /// Tombstones of ended calls at one time: of more the oldest goes. Each stands for 64 * `t1` and more.
+    pub tombstones_max: usize,
     /// Addresses of record with a binding at one time.
     pub aors_max: usize,
     /// Contacts of one address of record.
@@ -73,6 +75,7 @@ impl Default for Config {
             expires_max: 3600,
             expires_default: 3600,
             calls_max: 50_000,
+            tombstones_max: 1 << 18,
             aors_max: 100_000,
             contacts_max: 8,
             moves_max: 4_000,

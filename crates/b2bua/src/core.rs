@@ -113,6 +113,9 @@ pub struct Counters {
     pub discarded: u64,
     /// REGISTER requests that were granted.
     pub registers: u64,
+    /// Tombstones that went before their time, as there were too many: late messages of those calls are
+    /// answered as if there had been none.
+    pub forgotten: u64,
     /// Answers to INVITEs that an owner before us sent and no record tells of.
     pub strays: u64,
 }

@@ -15,9 +15,10 @@ use crate::core::{Core, Way, tag_key};
 use crate::message;
 
 /// The tombstones of a b2b.
-#[derive(Default)]
 pub(crate) struct Graves {
+    max: usize,
     calls: BTreeMap<CallId, Tombstone>,
+    slots: BTreeSet<(Slot, CallId)>,
     /// Which leg has a tag of ours, by the tag's random part.
     tags: BTreeMap<u64, (CallId, usize)>,
     /// When each may go; those are missing that have only their detail's writing to wait for.
@@ -27,21 +28,44 @@ pub(crate) struct Graves {
 }
 
 impl Graves {
-    /// Puts up a tombstone, unless the call has one.
-    pub(crate) fn insert(&mut self, stone: Tombstone) {
+    /// Returns room for `max` tombstones.
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            max,
+            calls: BTreeMap::new(),
+            slots: BTreeSet::new(),
+            tags: BTreeMap::new(),
+            until: BTreeSet::new(),
+            byes: BTreeSet::new(),
+        }
+    }
+
+    /// Puts up a tombstone, unless the call has one. Returns which one must go for it, if there are too
+    /// many: the one that would have gone first.
+    pub(crate) fn insert(&mut self, stone: Tombstone) -> Option<(Slot, CallId)> {
         if self.calls.contains_key(&stone.call) {
-            return;
+            return None;
         }
         for (leg, ended) in stone.legs.iter().enumerate() {
             self.tags.insert(ended.local_tag, (stone.call, leg));
         }
         self.until.insert((stone.until, stone.call));
+        self.slots.insert((stone.slot, stone.call));
         self.calls.insert(stone.call, stone);
+        if self.calls.len() <= self.max {
+            return None;
+        }
+        let first = self.until.first().map(|(_, call)| *call);
+        let first = first.or_else(|| self.calls.keys().next().copied())?;
+        let slot = self.calls.get(&first)?.slot;
+        self.remove(first);
+        Some((slot, first))
     }
 
     /// Takes a tombstone away.
     pub(crate) fn remove(&mut self, call: CallId) {
         let Some(stone) = self.calls.remove(&call) else { return };
+        self.slots.remove(&(stone.slot, call));
         self.until.remove(&(stone.until, call));
         for ended in stone.legs {
             self.tags.remove(&ended.local_tag);
@@ -82,8 +106,10 @@ impl Graves {
         self.calls.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Tombstone> {
-        self.calls.values()
+    /// Returns the calls of a slot.
+    pub(crate) fn of(&self, slot: Slot) -> impl Iterator<Item = CallId> {
+        let all = (slot, CallId(0))..=(slot, CallId(u64::MAX));
+        self.slots.range(all).map(|(_, call)| *call)
     }
 
     /// Answers a request inside a dialog that is over or was never there: a BYE may have crossed

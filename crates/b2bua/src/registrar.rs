@@ -20,6 +20,7 @@ use crate::routing;
 pub(crate) struct Registrar {
     /// With the slot that an address lives in.
     aors: BTreeMap<Aor, (Slot, Vec<Binding>)>,
+    slots: BTreeMap<Slot, BTreeSet<Aor>>,
     expiries: BTreeSet<(UnixMs, Aor)>,
 }
 
@@ -150,13 +151,18 @@ impl Registrar {
         if let Some(at) = earliest(self.contacts(aor)) {
             self.expiries.remove(&(at, aor.clone()));
         }
+        let before = self.aors.remove(aor);
+        if let Some(its) = before.as_ref().and_then(|(slot, _)| self.slots.get_mut(slot)) {
+            its.remove(aor);
+        }
         let Some(at) = earliest(&bindings) else {
-            if self.aors.remove(aor).is_some() && core.owns(slot) {
+            if before.is_some() && core.owns(slot) {
                 core.event(Event::Unregistered { aor: text(aor) });
             }
             return;
         };
         self.expiries.insert((at, aor.clone()));
+        self.slots.entry(slot).or_default().insert(aor.clone());
         self.aors.insert(aor.clone(), (slot, bindings));
     }
 
@@ -244,7 +250,7 @@ impl Registrar {
 
     /// Returns the addresses that live in a slot.
     pub(crate) fn aors_of(&self, slot: Slot) -> impl Iterator<Item = &Aor> {
-        self.aors.iter().filter(move |(_, (other, _))| *other == slot).map(|(aor, _)| aor)
+        self.slots.get(&slot).into_iter().flatten()
     }
 
     /// Takes over the contacts of an address as another process has them.

@@ -1,5 +1,6 @@
 //! Slots and their records: what is kept elsewhere, what comes from there, and what is not ours.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use failover::record::{RECORD_LEN_MAX, Value, ValueRef};
@@ -13,6 +14,21 @@ use crate::call::Call;
 use crate::core::Way;
 use crate::frame::SipIn;
 use crate::io::Output;
+
+/// Calls that follow their slots into a later epoch, a part at a time: until then a record names the
+/// one before.
+#[derive(Default)]
+pub(super) struct Entering {
+    calls: VecDeque<CallId>,
+    next_at: Option<Instant>,
+}
+
+impl Entering {
+    /// Returns when the next part is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.next_at
+    }
+}
 
 impl B2b {
     /// Returns the record of this name as it is to be kept elsewhere: at the slot's standby and on
@@ -34,9 +50,7 @@ impl B2b {
 
     /// Returns the names of all records of a slot.
     pub fn keys_of(&self, slot: Slot) -> Vec<Key> {
-        let calls = self.calls.values().filter(|call| call.record.slot == slot);
-        let stones = self.graves.iter().filter(|stone| stone.slot == slot);
-        let calls = calls.map(|call| call.id()).chain(stones.map(|stone| stone.call));
+        let calls = self.calls_of(slot).chain(self.graves.of(slot));
         let aors = self.registrar.aors_of(slot).cloned();
         calls.map(Key::Call).chain(aors.map(Key::Aor)).collect()
     }
@@ -70,7 +84,7 @@ impl B2b {
         }
         let call = Call::restored(&mut self.core, record);
         let places = [call.record.standby, call.record.holder];
-        self.calls.insert(id, Box::new(call));
+        self.put_call(Box::new(call));
         for place in places.into_iter().flatten() {
             // Who wrote the record may not have heard of it, or not had the time.
             if self.core.is_dead(place.gateway, place.boot) {
@@ -86,7 +100,26 @@ impl B2b {
     fn restore_tombstone(&mut self, stone: Tombstone) {
         if !self.is_here(stone.call) && self.core.owns(stone.slot) {
             self.core.outputs.extend(stone.detail.clone().map(Output::Detail));
-            self.graves.insert(stone);
+            self.bury(stone);
+        }
+    }
+
+    pub(super) fn put_call(&mut self, call: Box<Call>) {
+        self.slots.insert((call.record.slot, call.id()));
+        self.calls.insert(call.id(), call);
+    }
+
+    pub(super) fn take_call(&mut self, id: CallId) -> Option<Box<Call>> {
+        let call = self.calls.remove(&id)?;
+        self.slots.remove(&(call.record.slot, id));
+        Some(call)
+    }
+
+    /// Puts up a tombstone. Of too many the one that would have gone first goes.
+    pub(super) fn bury(&mut self, stone: Tombstone) {
+        if let Some((slot, call)) = self.graves.insert(stone) {
+            self.core.counters.forgotten += 1;
+            self.core.changes.note(slot, Key::Call(call), false);
         }
     }
 
@@ -109,9 +142,21 @@ impl B2b {
         if before == epoch || before == Epoch::default() {
             return;
         }
-        for id in self.calls_of(&[slot]) {
-            self.with_call(id, |call, _| call.enter(epoch));
+        let calls: Vec<CallId> = self.calls_of(slot).collect();
+        self.entering.calls.extend(calls);
+        self.entering.next_at.get_or_insert(self.core.now);
+    }
+
+    /// Lets the next calls take over the epoch of their slot.
+    pub(super) fn enter_some(&mut self, now: Instant) {
+        if self.entering.next_at.is_none_or(|at| now < at) {
+            return;
         }
+        let left = self.entering.calls.split_off(ENTERING.min(self.entering.calls.len()));
+        for id in std::mem::replace(&mut self.entering.calls, left) {
+            self.with_call(id, |call, core| call.enter(core.epoch(call.record.slot)));
+        }
+        self.entering.next_at = (!self.entering.calls.is_empty()).then_some(now + ENTERING_PAUSE);
     }
 
     /// Takes in that slots are another b2b's.
@@ -121,14 +166,15 @@ impl B2b {
         }
         self.drop_waiting(slots);
         let at = self.core.now + LOST_PORTS;
-        for id in self.calls_of(slots) {
-            let Some(mut call) = self.calls.remove(&id) else { continue };
-            let places = call.drop_silently(&mut self.core);
-            self.lost.extend(places.into_iter().map(|place| (at, place)));
-        }
-        let stones = self.graves.iter().filter(|stone| slots.contains(&stone.slot));
-        for id in stones.map(|stone| stone.call).collect::<Vec<_>>() {
-            self.graves.remove(id);
+        for slot in slots {
+            for id in self.calls_of(*slot).collect::<Vec<_>>() {
+                let Some(mut call) = self.take_call(id) else { continue };
+                let places = call.drop_silently(&mut self.core);
+                self.lost.extend(places.into_iter().map(|place| (at, place)));
+            }
+            for id in self.graves.of(*slot).collect::<Vec<_>>() {
+                self.graves.remove(id);
+            }
         }
         self.core.drop_lost();
     }
@@ -141,9 +187,9 @@ impl B2b {
         }
     }
 
-    fn calls_of(&self, slots: &[Slot]) -> Vec<CallId> {
-        let calls = self.calls.values().filter(|call| slots.contains(&call.record.slot));
-        calls.map(|call| call.id()).collect()
+    fn calls_of(&self, slot: Slot) -> impl Iterator<Item = CallId> {
+        let all = (slot, CallId(0))..=(slot, CallId(u64::MAX));
+        self.slots.range(all).map(|(_, call)| *call)
     }
 
     /// Returns the slot in which a message is handled here. One of another b2b is passed on once.
@@ -179,3 +225,9 @@ impl B2b {
 /// Ports of a call that moved to another b2b stay taken for so long: by then it has others for its
 /// standby, and whatever of the old ones it still uses is open at its mediagate.
 const LOST_PORTS: Duration = Duration::from_secs(64);
+
+/// So many calls take over an epoch at a time: some milliseconds of work.
+const ENTERING: usize = 1024;
+
+/// Between two parts of those, for what came meanwhile.
+const ENTERING_PAUSE: Duration = Duration::from_millis(1);

@@ -1,10 +1,15 @@
 //! Records that are kept elsewhere, and slots that come and go.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use b2bua::frame::SipIn;
-use b2bua::{B2b, Config, Epoch, Flow, Input, Key, Output, Slot, Transport};
+use b2bua::frame::{SipIn, SipOut};
+use b2bua::{
+    B2b, Config, Epoch, Flow, Input, Key, Listener, Output, Place, Route, Slot, Transport, Wanted,
+};
 use failover::{Boot, Clock, NodeId, UnixMs};
+use sip_core::Message;
 
 use crate::script;
 use crate::world::World;
@@ -68,6 +73,28 @@ fn a_tombstone_that_is_gone_is_gone_elsewhere_too() {
     world.step("alice acks");
     world.advance(Duration::from_secs(65));
     assert!(world.standby.keys().all(|key| matches!(key, Key::Aor(_))), "{:?}", world.standby);
+}
+
+#[test]
+fn of_more_tombstones_than_there_is_room_for_the_oldest_goes_here_and_elsewhere() {
+    let mut world = ready_with(Config { tombstones_max: 2, ..script::config() });
+    let mut ended = Vec::new();
+    for call in 1..=5 {
+        world.steps(&["alice calls bob", "bob answers 486", "alice acks"]);
+        world.advance(Duration::from_millis(500));
+        let stones = world.standby.keys().filter(|key| matches!(key, Key::Call(_)));
+        let stones: Vec<Key> = stones.cloned().collect();
+        assert_eq!(stones.len(), call.min(2));
+        ended
+            .extend(stones.iter().filter(|key| !ended.contains(*key)).cloned().collect::<Vec<_>>());
+        let newest = &ended[ended.len() - stones.len()..];
+        assert!(stones.iter().all(|key| newest.contains(key)), "{stones:?} of {ended:?}");
+        let figures = world.b2b.figures();
+        assert_eq!(
+            (figures.tombstones, figures.counters.forgotten),
+            (call.min(2), call.saturating_sub(2) as u64)
+        );
+    }
 }
 
 #[test]
@@ -183,6 +210,87 @@ fn sip(method: &str, branch: &str) -> String {
     )
 }
 
+/// With one seed by accident, too.
+#[test]
+fn t35_what_two_b2bs_name_at_once_has_no_name_twice() {
+    let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for node in [1, 2] {
+        let (mut b2b, now) = busy(NodeId(node));
+        for call in 0..CALLS {
+            b2b.handle_input(now, invite(node, call));
+            while let Some(output) = b2b.poll_output() {
+                match output {
+                    Output::Place { call, wanted: Wanted::Both } => {
+                        assert!(ids.insert(call), "{call}");
+                        let port = u16::try_from(10_000 + 2 * (ids.len() % 20_000)).unwrap();
+                        let place = Place {
+                            gateway: NodeId(31),
+                            boot: Boot(1),
+                            address: [192, 0, 2, 31].into(),
+                            ports: [port, port + 1],
+                        };
+                        b2b.handle_input(
+                            now,
+                            Input::Placed { call, holder: Some(place), standby: None },
+                        );
+                    }
+                    Output::Sip(SipOut { bytes, .. }) => {
+                        let sent = Message::parse(bytes).unwrap();
+                        if sent.is_request() {
+                            let parts =
+                                [sent.branch().unwrap(), sent.call_id(), sent.from_tag().unwrap()];
+                            names.extend(parts.map(<[u8]>::to_vec));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert_eq!((ids.len(), names.len()), (2 * CALLS, 6 * CALLS));
+}
+
+const CALLS: usize = 5000;
+
+/// A b2b with one seed that owns all slots and sends every call to one trunk.
+fn busy(node: NodeId) -> (B2b, std::time::Instant) {
+    let (_, now) = stranger();
+    let clock = Clock { instant: now, unix_ms: UnixMs(1_700_000_000_000) };
+    let trunk = SocketAddr::from(([192, 0, 2, 9], 5060)).into();
+    let routes = vec![Route { prefix: Vec::new(), targets: vec![trunk] }];
+    let mut b2b = B2b::new(Config { routes, ..Config::default() }, node, clock, 7);
+    let advertise = SocketAddr::from(([192, 0, 2, 1], 5060));
+    let listeners = vec![Listener { id: 0, transport: Transport::Udp, advertise }];
+    b2b.handle_input(now, Input::GateUp { gate: NodeId(11), boot: Boot(1), listeners });
+    for slot in 0..=u8::MAX {
+        b2b.handle_input(now, Input::Owned { slot: Slot(slot), epoch: Epoch(5) });
+    }
+    (b2b, now)
+}
+
+fn invite(node: u16, call: usize) -> Input {
+    let text = format!(
+        "INVITE sip:carol@example.com SIP/2.0\r\n\
+         Via: SIP/2.0/UDP 192.0.2.7:5060;branch=z9hG4bK{node}x{call}\r\n\
+         Max-Forwards: 70\r\n\
+         From: <sip:alice@example.com>;tag={node}x{call}\r\n\
+         To: <sip:carol@example.com>\r\n\
+         Call-ID: {node}x{call}@phone\r\n\
+         CSeq: 1 INVITE\r\n\
+         Contact: <sip:alice@192.0.2.7>\r\n\
+         Content-Length: 0\r\n\r\n"
+    );
+    let flow = Flow {
+        gate: NodeId(11),
+        boot: Boot(1),
+        listener: 0,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: SocketAddr::from(([192, 0, 2, 7], 5060)),
+    };
+    Input::Sip(SipIn { slot: Slot(3), hops: 0, flow, bytes: text.into() })
+}
+
 fn stranger() -> (B2b, std::time::Instant) {
     #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
     let now = std::time::Instant::now();
@@ -191,7 +299,11 @@ fn stranger() -> (B2b, std::time::Instant) {
 }
 
 fn ready() -> World {
-    let mut world = World::new(script::config());
+    ready_with(script::config())
+}
+
+fn ready_with(config: Config) -> World {
+    let mut world = World::new(config);
     world.steps(&[
         "gateway 31",
         "gateway 32",
