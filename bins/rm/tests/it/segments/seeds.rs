@@ -80,16 +80,7 @@ fn quiet(world: &mut World) -> Result<(), String> {
         world.release_disk(at);
     }
     world.run_for(QUIET);
-    let mut rested = look(world);
-    // A bad network breaks links by itself now and then, a second before it is looked at too.
-    for _ in 0..if world.bad { 3 } else { 0 } {
-        if rested.is_ok() || world.judge.fault.is_some() {
-            break;
-        }
-        world.run_for(12_000);
-        rested = look(world);
-    }
-    rested
+    look(world)
 }
 
 fn look(world: &mut World) -> Result<(), String> {
