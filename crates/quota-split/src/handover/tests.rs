@@ -56,7 +56,11 @@ impl Script {
             dice: seed,
             now,
             member: Member::new(now, SegmentId(1), Timing::WAN, Arc::clone(&document), None, 7),
-            coordinator: Coordinator::new(Timing::WAN, seed % 5 == 0, Arc::clone(&document)),
+            coordinator: Coordinator::new(
+                Timing::WAN,
+                seed.is_multiple_of(5),
+                Arc::clone(&document),
+            ),
             pair: Pair::new(config, Arc::clone(&document), None, 7),
             document,
         }
@@ -65,11 +69,11 @@ impl Script {
     fn step(&mut self) {
         match self.below(14) {
             0..=3 => {
-                let message = self.to_member();
+                let message = self.message_to_member();
                 self.hear(&message);
             }
             4 | 5 => {
-                let message = self.to_coordinator();
+                let message = self.message_to_coordinator();
                 let from = SegmentId(self.below(4));
                 let input = CoordinatorInput::Received { from, message };
                 self.coordinator.handle_input(self.now, input);
@@ -111,7 +115,7 @@ impl Script {
         } else {
             let call = Call { id, node, direction: Direction::Inbound };
             self.member.request(self.now, call, false);
-            self.pair.request(self.now, call, self.dice % 7 == 0);
+            self.pair.request(self.now, call, self.dice.is_multiple_of(7));
         }
     }
 
@@ -164,7 +168,7 @@ impl Script {
         panic!("it never ends");
     }
 
-    fn to_member(&mut self) -> ToMember {
+    fn message_to_member(&mut self) -> ToMember {
         let stamp = self.stamp();
         match self.below(9) {
             0..=2 => {
@@ -186,7 +190,7 @@ impl Script {
         }
     }
 
-    fn to_coordinator(&mut self) -> ToCoordinator {
+    fn message_to_coordinator(&mut self) -> ToCoordinator {
         let stamp = self.stamp();
         // What the division in force says is heard at all.
         let stamp = self.coordinator.stamp().filter(|_| self.below(5) != 0).unwrap_or(stamp);
@@ -364,7 +368,7 @@ fn document(version: u64) -> Arc<Document> {
         limits: Limits {
             calls: Some([3, u32::MAX, 5, 1][place]),
             burst: [(place == 0).then_some(9), None],
-            inbound: (place % 2 == 0).then_some(2),
+            inbound: (place.is_multiple_of(2)).then_some(2),
             per_second: (place == 2).then_some(9),
             ..Limits::default()
         },
@@ -372,7 +376,7 @@ fn document(version: u64) -> Arc<Document> {
         partition: Some([Partition::Full, Partition::WeightMajority][place % 2]),
         ..Node::default()
     };
-    let first = usize::from(version % 2 == 0);
+    let first = usize::from(version.is_multiple_of(2));
     let last = (2 + usize::try_from(version).unwrap()).min(4);
     let tree = Tree::new((first..last).map(node).collect()).unwrap();
     Arc::new(Document::new(version, tree, Method::Dhondt))
