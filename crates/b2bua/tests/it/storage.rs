@@ -242,7 +242,15 @@ fn t35_what_two_b2bs_name_at_once_has_no_name_twice() {
                             names.extend(parts.map(<[u8]>::to_vec));
                         }
                     }
-                    _ => {}
+                    Output::Stored { .. }
+                    | Output::PassOn(_)
+                    | Output::Admit { .. }
+                    | Output::Released { .. }
+                    | Output::Place { .. }
+                    | Output::Media { .. }
+                    | Output::Freed(_)
+                    | Output::Detail(_)
+                    | Output::Event(_) => {}
                 }
             }
         }
