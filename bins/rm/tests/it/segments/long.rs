@@ -82,6 +82,8 @@ fn what_is_said_again_of_an_older_division_changes_no_counter_and_is_told() {
         };
         [rows(COORDINATOR), rows(SPEAKER)]
     };
+    // Of the other document it is told late, and once.
+    world.run_until(10, |world| world.alarms.contains(&Alarm::DocumentDiffers(Segment(2))));
     let before = figures(&world);
     world.alarms.clear();
 
