@@ -131,11 +131,7 @@ impl Scratch {
     pub(crate) fn keep_copy(&self) -> anyhow::Result<PathBuf> {
         let copy = (1..).map(|number| self.path.with_extension(number.to_string()));
         let copy = copy.into_iter().find(|copy| !copy.exists()).unwrap_or_default();
-        std::fs::create_dir_all(&copy)?;
-        for entry in std::fs::read_dir(&self.path)? {
-            let entry = entry?;
-            std::fs::copy(entry.path(), copy.join(entry.file_name()))?;
-        }
+        copy_folder(&self.path, &copy)?;
         Ok(copy)
     }
 
@@ -145,10 +141,46 @@ impl Scratch {
     }
 }
 
+/// Copies a folder with all that is in it.
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &copy)?;
+        } else {
+            std::fs::copy(entry.path(), copy)?;
+        }
+    }
+    Ok(())
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep {
             let _ = std::fs::remove_dir_all(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_folder_has_what_the_folders_in_it_have() {
+        let scratch = std::env::temp_dir().join(format!("holdline-copy-{}", std::process::id()));
+        let (from, to) = (scratch.join("from"), scratch.join("to"));
+        std::fs::create_dir_all(from.join("store/deep")).unwrap();
+        std::fs::write(from.join("rm.log"), "a").unwrap();
+        std::fs::write(from.join("store/deep/records"), "b").unwrap();
+
+        let copied = copy_folder(&from, &to);
+        let read = ["rm.log", "store/deep/records"].map(|name| std::fs::read(to.join(name)));
+        let _ = std::fs::remove_dir_all(&scratch);
+
+        copied.unwrap();
+        assert_eq!(read.map(Result::unwrap), [b"a".to_vec(), b"b".to_vec()]);
     }
 }
