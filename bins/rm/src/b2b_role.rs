@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use b2bua::admission::Ask;
 use b2bua::frame::{SipIn, SipOut};
-use b2bua::{B2b, Detail, Input, MediaCommand, NotPlaced, Wanted};
+use b2bua::{B2b, Input, MediaCommand, NotPlaced, Wanted};
 use driver::{Class, Output};
 use failover::controller::Introduce;
 use failover::ownership::Ownership;
@@ -16,6 +16,8 @@ use tracing::{debug, warn};
 
 use self::copies::Exit;
 use self::details::Details;
+use self::held::Held;
+use self::restoring::Restoring;
 use crate::beats::Beats;
 use crate::clocks::Clocks;
 use crate::frames::{self, send};
@@ -24,6 +26,8 @@ use crate::mediagates::{Mediagates, Told};
 
 mod copies;
 mod details;
+mod held;
+mod restoring;
 
 /// What this role asks of the rest of the process.
 #[derive(Debug)]
@@ -60,10 +64,18 @@ pub(crate) struct B2bRole {
     yielded: SlotSet,
     /// Until when a role that drains tries to give its slots away.
     pub(crate) gives_until: Option<Instant>,
+    /// So long after slots were lost, messages for them still come and are passed on.
+    lingers_until: Option<Instant>,
     /// The local store, where there is one.
     pub(crate) kept: Option<Kept>,
-    /// What waits for the lease.
-    held: VecDeque<Held>,
+    /// What is known of slots that were won and is not gone on with.
+    restoring: Restoring,
+    /// Of those that are given away, slots in which something is still under way: their taker is not told.
+    giving: SlotSet,
+    /// When it is told all the same.
+    under_way_until: Option<Instant>,
+    /// What waits for the lease, or for the slots that are being given away.
+    held: Held,
     pub(crate) details: Details,
     /// Slots of others that were taken without a whole copy, as far as that was said.
     bare: u64,
@@ -71,14 +83,9 @@ pub(crate) struct B2bRole {
     pub(crate) unread: u64,
     /// Messages that were not sent for want of a lease.
     pub(crate) muted: u64,
+    /// Messages of phones that were dropped because too many waited for slots to change hands.
+    pub(crate) unheard: u64,
     pub(crate) wishes: VecDeque<Wish>,
-}
-
-/// What waits for the lease, or for a slot that is being given away to come back.
-#[derive(Debug)]
-enum Held {
-    Media(NodeId, Boot, MediaCommand),
-    Detail(Box<Detail>),
 }
 
 impl B2bRole {
@@ -105,11 +112,16 @@ impl B2bRole {
             yielded: SlotSet::EMPTY,
             gives_until: None,
             kept: None,
-            held: VecDeque::new(),
+            restoring: Restoring::default(),
+            lingers_until: None,
+            giving: SlotSet::EMPTY,
+            under_way_until: None,
+            held: Held::default(),
             details: Details::default(),
             bare: 0,
             unread: 0,
             muted: 0,
+            unheard: 0,
             wishes: VecDeque::new(),
         }
     }
@@ -210,7 +222,7 @@ impl B2bRole {
         if self.ownership.may_act(now) {
             self.mediagates.command(gateway, boot, &command);
         } else {
-            self.held.push_back(Held::Media(gateway, boot, command));
+            self.held.command(gateway, boot, command);
         }
     }
 
@@ -219,6 +231,7 @@ impl B2bRole {
         let map = self.ownership.map();
         let is_anothers = |slot| map.get(slot).is_some_and(|reign| reign.owner != self.own);
         let knows_all = self.held.is_empty()
+            && self.restoring.is_empty()
             && SlotSet::ALL.without(self.ownership.own()).iter().all(is_anothers);
         self.mediagates.handle_timeout(now, knows_all);
     }
@@ -240,28 +253,12 @@ impl B2bRole {
     ) -> bool {
         let mut busy = false;
         self.keep_the_rest(now);
+        self.lingers_until.take_if(|until| *until <= now);
         for detail in self.details.due(now) {
             self.write(now, detail);
         }
-        if !self.held.is_empty() && self.ownership.may_act(now) {
-            let yielded = self.yielded;
-            let is_due = |held: &Held| match held {
-                Held::Media(..) => true,
-                Held::Detail(detail) => !yielded.contains(detail.slot),
-            };
-            let (due, held): (Vec<Held>, Vec<Held>) =
-                std::mem::take(&mut self.held).into_iter().partition(is_due);
-            self.held = held.into();
-            for held in due {
-                busy = true;
-                match held {
-                    Held::Media(gateway, boot, command) => {
-                        self.mediagates.command(gateway, boot, &command);
-                    }
-                    Held::Detail(detail) => self.write(now, detail),
-                }
-            }
-        }
+        busy |= self.restore_due(now);
+        busy |= self.release(now);
         while let Some(output) = self.verdicts.poll_output() {
             busy = true;
             self.believe(now, output, beats, out);
@@ -271,6 +268,7 @@ impl B2bRole {
             self.let_out(now, output);
         }
         busy |= self.drain_copies(now, out);
+        busy |= self.give(now);
         let lines = std::iter::from_fn(|| self.details.poll_output());
         let outputs = lines.chain(std::iter::from_fn(|| self.mediagates.poll_output()));
         for output in outputs {
@@ -328,6 +326,12 @@ impl B2bRole {
         self.b2b.handle_input(now, answer);
     }
 }
+
+/// How long what is under way in slots that are given away is waited for.
+const GIVING_MAX: Duration = Duration::from_millis(500);
+
+/// By then every gate knows who owns slots that were given away.
+const LINGER: Duration = Duration::from_millis(200);
 
 /// How long the way by which something of a gate came is taken back to it.
 const WAY: Duration = Duration::from_secs(1);

@@ -92,6 +92,11 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
             "Answers to INVITEs of an owner before us that no record tells of.",
             counters.strays,
         ),
+        (
+            "rm_calls_forgotten_total",
+            "Ended calls whose late messages found no room any more.",
+            counters.forgotten,
+        ),
         ("rm_registers_total", "REGISTER requests granted.", counters.registers),
     ] {
         out.counter(name, help, &[], value);
@@ -165,6 +170,11 @@ fn slots(role: &B2bRole, out: &mut Metrics) {
             counters.mutes,
         ),
         ("rm_muted_total", "Messages not sent for want of a lease.", role.muted),
+        (
+            "rm_unheard_total",
+            "Messages dropped because too many waited for slots that were given away.",
+            role.unheard,
+        ),
     ] {
         out.counter(name, help, &[], value);
     }

@@ -129,14 +129,21 @@ pub fn value(bytes: &[u8]) -> Option<Value> {
     }
 }
 
+/// Reads the record of this name and slot; `None` for anything else.
+pub(crate) fn value_of(slot: Slot, key: &Key, bytes: &[u8]) -> Option<Value> {
+    let value = value(bytes)?;
+    let is_it = match (key, &value) {
+        (Key::Call(call), Value::Call(record)) => (record.call, record.slot) == (*call, slot),
+        (Key::Call(call), Value::Ended(stone)) => (stone.call, stone.slot) == (*call, slot),
+        (Key::Aor(_), Value::Bindings(_)) => true,
+        (Key::Call(_) | Key::Aor(_), _) => false,
+    };
+    is_it.then_some(value)
+}
+
 /// Returns whether a value is a record of this name and slot.
 pub(crate) fn is_readable(slot: Slot, key: &Key, bytes: &[u8]) -> bool {
-    match (key, value(bytes)) {
-        (Key::Call(call), Some(Value::Call(record))) => (record.call, record.slot) == (*call, slot),
-        (Key::Call(call), Some(Value::Ended(stone))) => (stone.call, stone.slot) == (*call, slot),
-        (Key::Aor(_), Some(Value::Bindings(_))) => true,
-        (Key::Call(_) | Key::Aor(_), _) => false,
-    }
+    value_of(slot, key, bytes).is_some()
 }
 
 const VALUE: u16 = 0x0210;

@@ -379,13 +379,10 @@ impl Membership {
             Some(Call { id: quota_split::CallId(id.0), node, direction })
         };
         let mut calls: BTreeMap<CallId, Call> = BTreeMap::new();
-        if copied {
-            for record in role.copied_calls().filter(|record| !record.is_ended()) {
-                let charge = record.admission.charge.as_ref();
-                calls.extend(
-                    charge.and_then(|charge| Some((record.call, call(record.call, charge)?))),
-                );
-            }
+        let copied = copied.then(|| role.copied_calls()).into_iter().flatten();
+        for record in copied.chain(role.coming_calls()).filter(|record| !record.is_ended()) {
+            let charge = record.admission.charge.as_ref();
+            calls.extend(charge.and_then(|charge| Some((record.call, call(record.call, charge)?))));
         }
         calls.extend(role.b2b.charges().filter_map(|(id, charge)| Some((id, call(id, charge)?))));
         calls.into_values().collect()

@@ -273,6 +273,8 @@ impl Node for Rm {
             b2b.and_then(|role| role.mediagates.poll_timeout()),
             b2b.and_then(|role| role.details.poll_timeout()),
             b2b.and_then(|role| role.gives_until),
+            b2b.and_then(B2bRole::restoring_at),
+            b2b.and_then(B2bRole::lingers_until),
             self.membership.as_ref().and_then(Membership::poll_timeout),
             self.controller.as_ref().and_then(Controller::poll_timeout),
         ]

@@ -1,18 +1,19 @@
 //! What this b2b owns, the copies it gives to its standby, and those it holds for others.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use b2bua::frame::SipOut;
-use b2bua::{Detail, Input, MediaCommand, Output as Asked};
+use b2bua::frame::{SipIn, SipOut};
+use b2bua::{Detail, Input, Output as Asked};
 use driver::{Class, Output};
 use failover::ownership;
 use failover::record::Value;
-use failover::replica::{self, Ack, Batch, Change, Key, ReplicaOutput};
-use failover::{Boot, CallId, CallRecord, Epoch, NodeId, Slot, SlotSet, verdicts};
+use failover::replica::{self, Ack, Batch, Change, ReplicaOutput};
+use failover::{Boot, CallRecord, Epoch, NodeId, Slot, SlotSet, verdicts};
 use tracing::{debug, error, info, warn};
 
-use super::{B2bRole, Held, Wish};
+use super::restoring::Copied;
+use super::{B2bRole, GIVING_MAX, LINGER, Wish};
 use crate::frames::{self, send};
 use crate::journal;
 
@@ -29,62 +30,38 @@ impl B2bRole {
     /// These slots are ours from now on, and what is held of them.
     pub(crate) fn own(&mut self, now: Instant, slots: SlotSet, epoch: Epoch) {
         info!(slots = slots.len(), epoch = epoch.0, "slots are ours");
-        self.yielded = self.yielded.without(slots);
+        self.yield_no_more(slots);
         self.verdicts.handle_input(now, verdicts::Input::Owns(true));
         for slot in slots.iter() {
             self.b2b.handle_input(now, Input::Owned { slot, epoch });
         }
-        let copies = self.take_copies(slots, epoch);
-        let kept = self.kept.as_mut().map(|kept| kept.take(slots)).unwrap_or_default();
-        // Phones went on without whoever wrote these: some may have hung up.
-        let bare = self.ownership.bare();
-        let (old, copies): (Vec<_>, Vec<_>) =
-            copies.into_iter().partition(|(slot, ..)| bare.contains(*slot));
-        let old = old.into_iter().chain(kept).map(|(slot, key, mut value)| {
-            if let Value::Call(record) = &mut value {
-                record.doubt();
-            }
-            (slot, key, value)
-        });
-        let values: Vec<(Slot, Key, Value)> = copies.into_iter().chain(old).collect();
-        // Told before the calls are there, so that none moves to another one that is gone.
-        for (gateway, boot) in places(&values) {
-            if self.is_gone(gateway, boot) {
-                self.b2b.handle_input(now, Input::GatewayDead { gateway, boot });
-            }
-        }
-        for (slot, key, value) in values {
-            self.b2b.restore(now, slot, &key, Some(value));
-        }
-    }
-
-    /// Takes what is held of these slots, and says what of it is missing.
-    fn take_copies(&mut self, slots: SlotSet, epoch: Epoch) -> Vec<(Slot, Key, Value)> {
         let listed: Vec<Slot> = slots.iter().collect();
         let shifts: BTreeMap<Slot, i64> =
             listed.iter().map(|slot| (*slot, self.shift(*slot))).collect();
-        let copies = self.replica.take(&listed, epoch);
-        let count = copies.len();
-        let copies = copies.into_iter();
-        let read: Vec<_> = copies
-            .filter(|(slot, key, bytes)| frames::is_readable(*slot, key, bytes))
-            .filter_map(|(slot, key, bytes)| {
-                let mut value = frames::value(&bytes)?;
-                value.shift(shifts.get(&slot).copied().unwrap_or_default());
-                Some((slot, key, value))
-            })
-            .collect();
-        let unread = count - read.len();
-        if 0 < unread {
-            self.unread += unread as u64;
-            error!(unread, "copies of the owner before cannot be read: their calls are lost");
+        // Phones went on without whoever wrote these: some may have hung up.
+        let old = self.ownership.bare();
+        let copies = self.replica.take(&listed, epoch).into_iter();
+        let copies = copies.map(|(slot, key, bytes)| {
+            let by_ms = shifts.get(&slot).copied().unwrap_or_default();
+            (slot, key, Copied { bytes, by_ms, is_old: old.contains(slot) })
+        });
+        self.restoring.copied(now, copies);
+        let kept = self.kept.as_mut().map(|kept| kept.take(slots)).unwrap_or_default();
+        for (slot, key, value) in self.restoring.kept(now, kept) {
+            self.b2b.restore(now, slot, &key, Some(value));
         }
         let bare = self.ownership.counters().bare;
-        let slots = bare - std::mem::replace(&mut self.bare, bare);
-        if 0 < slots {
-            error!(slots, "slots are taken without a whole copy: calls of their owner are lost");
+        let bare = bare - std::mem::replace(&mut self.bare, bare);
+        if 0 < bare {
+            error!(
+                slots = bare,
+                "slots are taken without a whole copy: calls of their owner are lost"
+            );
         }
-        read
+        self.restore_due(now);
+        for frame in self.held.heard_of(now, slots) {
+            self.sip(now, frame);
+        }
     }
 
     /// Returns by how much the times in a slot's copies are moved: their owner has its own clock.
@@ -95,17 +72,19 @@ impl B2bRole {
     /// These slots are another's: nothing more is said for them.
     pub(crate) fn lose(&mut self, now: Instant, slots: SlotSet) {
         info!(slots = slots.len(), "slots are another's");
-        self.yielded = self.yielded.without(slots);
+        self.lingers_until = Some(now + LINGER);
+        self.yield_no_more(slots);
         let owns = !self.ownership.own().is_empty();
         self.verdicts.handle_input(now, verdicts::Input::Owns(owns));
         let lost = self.b2b.records().filter(|record| slots.contains(record.slot));
         let lost: Vec<_> = lost.map(|record| record.call).collect();
         self.mediagates.forget(&lost);
         self.details.forget(slots);
-        self.held.retain(|held| match held {
-            Held::Media(_, _, command) => !lost.contains(&call_of(command)),
-            Held::Detail(detail) => !slots.contains(detail.slot),
-        });
+        self.restoring.lose(slots);
+        self.held.lose(now, slots, &lost);
+        for frame in self.held.heard_of(now, slots) {
+            self.wishes.push_back(Wish::PassOn(SipIn { hops: frame.hops.max(1), ..frame }));
+        }
         let slots: Vec<Slot> = slots.iter().collect();
         self.replicator.lose(&slots);
         self.b2b.handle_input(now, Input::Lost { slots });
@@ -122,13 +101,45 @@ impl B2bRole {
         self.replicator.standby(now, &slots.iter().collect::<Vec<_>>(), standby, epoch);
     }
 
-    /// Gives slots away: whatever happens to them now is another's.
-    pub(crate) fn hand_over(&mut self, slots: SlotSet) {
+    /// Gives slots away: what comes for them from now on is another's. What is under way is ended first.
+    pub(crate) fn hand_over(&mut self, now: Instant, slots: SlotSet) {
         info!(slots = slots.len(), "slots are given away");
         self.yielded = self.yielded.union(slots);
-        if let Err(error) = self.replicator.hand_over(&slots.iter().collect::<Vec<_>>()) {
+        self.giving = self.giving.union(slots);
+        self.under_way_until = Some(now + GIVING_MAX);
+    }
+
+    /// Tells the taker of slots in which nothing is under way any more; returns whether there were some.
+    pub(super) fn give(&mut self, now: Instant) -> bool {
+        if self.giving.is_empty() {
+            self.under_way_until = None;
+            return false;
+        }
+        let is_late = self.under_way_until.is_none_or(|until| until <= now);
+        let unwritten = self.details.slots();
+        let is_ready = |slot: &Slot| {
+            is_late || (!unwritten.contains(*slot) && self.replicator.waiting_of(*slot) == 0)
+        };
+        let ready: SlotSet = self.giving.iter().filter(is_ready).collect();
+        if ready.is_empty() {
+            return false;
+        }
+        self.giving = self.giving.without(ready);
+        if let Err(error) = self.replicator.hand_over(&ready.iter().collect::<Vec<_>>()) {
             warn!(%error, "slots cannot be given away");
         }
+        true
+    }
+
+    /// Returns the slots that another may take at any time.
+    fn given(&self) -> SlotSet {
+        self.yielded.without(self.giving)
+    }
+
+    /// These slots have an owner again.
+    fn yield_no_more(&mut self, slots: SlotSet) {
+        self.yielded = self.yielded.without(slots);
+        self.giving = self.giving.without(slots);
     }
 
     /// Ends this role's work: its slots go to the standby, if it has one that holds everything. Of what
@@ -144,6 +155,11 @@ impl B2bRole {
         } else {
             self.refuse_calls(now);
         }
+    }
+
+    /// Returns when it is time to look again whether this role is drained.
+    pub(crate) fn lingers_until(&self) -> Option<Instant> {
+        [self.lingers_until, self.under_way_until].into_iter().flatten().min()
     }
 
     /// Ends giving slots away when that took long: whoever could not take the rest will not.
@@ -166,16 +182,23 @@ impl B2bRole {
         if has_gate && reigns.any(|(_, reign)| reign.owner != self.own) {
             return false;
         }
-        let has_none = self.ownership.own().is_empty() && self.yielded.is_empty();
+        let gives_nothing = self.yielded.is_empty() && self.lingers_until.is_none();
         let is_quiet = self.replicator.waiting() == 0 && self.held.is_empty();
-        (self.b2b.is_drained() || has_none && is_quiet) && self.details.waiting() == 0
+        let has_none = self.ownership.own().is_empty() && is_quiet;
+        let is_done = gives_nothing && (self.b2b.is_drained() || has_none);
+        is_done && self.restoring.is_empty() && self.details.waiting() == 0
     }
 
     /// A message for one of our slots, or for one that is not.
-    pub(crate) fn sip(&mut self, now: Instant, frame: b2bua::frame::SipIn) {
-        // Of what is given away nothing may change any more; the sender repeats itself.
+    pub(crate) fn sip(&mut self, now: Instant, frame: SipIn) {
+        if self.restoring.has(frame.slot) {
+            self.restore_slot(now, frame.slot);
+        }
         if !self.yielded.contains(frame.slot) {
             self.b2b.handle_input(now, Input::Sip(frame));
+        } else if !self.held.hear(now, frame) {
+            // Of what is given away nothing may change any more.
+            self.unheard += 1;
         }
     }
 
@@ -240,7 +263,10 @@ impl B2bRole {
                 if let Some(kept) = &mut self.kept {
                     kept.put(now, slot, &key, value.clone());
                 }
-                self.replicator.change(now, Change { slot, key, value, barrier });
+                // Of what is given away nobody hears any more: its taker must not have it either.
+                if !barrier || !self.given().contains(slot) {
+                    self.replicator.change(now, Change { slot, key, value, barrier });
+                }
             }
             Asked::Sip(message) => self.replicator.send(message.slot, Exit::Sip(message)),
             Asked::Detail(detail) => {
@@ -283,6 +309,16 @@ impl B2bRole {
         busy
     }
 
+    /// Tells the standby all records of a slot.
+    pub(super) fn provide(&mut self, now: Instant, slot: Slot) {
+        let keys = self.b2b.keys_of(slot).into_iter();
+        let stored = keys.filter_map(|key| {
+            let value = frames::value_bytes(self.b2b.stored(&key)?);
+            Some((key, value))
+        });
+        self.replicator.provide(now, slot, stored);
+    }
+
     fn copied(&mut self, now: Instant, output: replica::Output<Exit>, out: &mut VecDeque<Output>) {
         use replica::Output as Copy;
         match output {
@@ -290,14 +326,8 @@ impl B2bRole {
             Copy::Copy { peer, batch } => {
                 out.push_back(send(driver::NodeId(peer.0), Class::Bulk, &batch));
             }
-            Copy::Whole { slot } => {
-                let keys = self.b2b.keys_of(slot).into_iter();
-                let stored = keys.filter_map(|key| {
-                    let value = frames::value_bytes(self.b2b.stored(&key)?);
-                    Some((key, value))
-                });
-                self.replicator.provide(now, slot, stored);
-            }
+            Copy::Whole { slot } if self.restoring.has(slot) => self.restoring.await_slot(slot),
+            Copy::Whole { slot } => self.provide(now, slot),
             Copy::Synced { peer, slots } => {
                 let slots = slots.into_iter().collect();
                 self.ownership.handle_input(now, ownership::Input::Synced { peer, slots });
@@ -325,15 +355,17 @@ impl B2bRole {
         }
     }
 
-    /// Lets something out of the process, as far as the lease goes: a message that must not go out is
-    /// lost, as it could be in the network; what nobody would repeat waits.
+    /// Lets something out of the process, as far as the lease goes. What would be repeated anyhow is
+    /// lost then, as it could be in the network; what nobody would repeat waits.
     pub(super) fn exit(&mut self, now: Instant, exit: Exit) {
-        let may_act = self.ownership.may_act(now);
         match exit {
-            Exit::Sip(message) if may_act && !self.yielded.contains(message.slot) => {
-                self.wishes.push_back(Wish::Sip(message));
+            Exit::Sip(message) => {
+                if self.ownership.may_act(now) && !self.given().contains(message.slot) {
+                    self.wishes.push_back(Wish::Sip(message));
+                } else if !message.flow.transport.is_reliable() || !self.held.say(now, message) {
+                    self.muted += 1;
+                }
             }
-            Exit::Sip(_) => self.muted += 1,
             Exit::Detail(detail) => self.write(now, detail),
         }
     }
@@ -341,11 +373,36 @@ impl B2bRole {
     /// Writes the detail of a call down. Without a lease, or while its slot is being given away, it
     /// waits: for the next owner to do it, or for the slot to be ours again.
     pub(super) fn write(&mut self, now: Instant, detail: Box<Detail>) {
-        if self.ownership.may_act(now) && !self.yielded.contains(detail.slot) {
+        if self.ownership.may_act(now) && !self.given().contains(detail.slot) {
             self.details.write(detail);
-        } else {
-            self.held.push_back(Held::Detail(detail));
+        } else if let Some(call) = self.held.detail(detail) {
+            self.details.lost += 1;
+            self.b2b.handle_input(now, Input::Written { call });
         }
+    }
+
+    /// Says what waited for the lease; returns whether there was anything.
+    pub(super) fn release(&mut self, now: Instant) -> bool {
+        if self.held.is_empty() || !self.ownership.may_act(now) {
+            return false;
+        }
+        let mut busy = false;
+        for ((_, gateway, boot), command) in self.held.commands() {
+            busy = true;
+            self.mediagates.command(gateway, boot, &command);
+        }
+        for detail in self.held.details_but(self.given()) {
+            busy = true;
+            self.write(now, detail);
+        }
+        for message in self.held.said_but(now, self.given()) {
+            busy = true;
+            // Its slot may have been won anew meanwhile.
+            let reign = self.ownership.map().get(message.slot);
+            let epoch = reign.map_or(message.epoch, |reign| reign.epoch);
+            self.wishes.push_back(Wish::Sip(SipOut { epoch, ..message }));
+        }
+        busy
     }
 
     /// The line of a detail has left this process: it needs no next owner.
@@ -363,28 +420,11 @@ impl B2bRole {
     }
 
     /// Returns whether that boot of a mediagate is known to be dead.
-    fn is_gone(&self, gateway: NodeId, boot: Boot) -> bool {
+    pub(super) fn is_gone(&self, gateway: NodeId, boot: Boot) -> bool {
         self.verdicts.is_dead(gateway, boot)
             || self.mediagates.boot(gateway).is_some_and(|known| known != boot)
     }
 }
 
-/// Returns where the media of these calls is, and where it would go next.
-fn places(values: &[(Slot, Key, Value)]) -> BTreeSet<(NodeId, Boot)> {
-    let records = values.iter().filter_map(|(_, _, value)| match value {
-        Value::Call(record) => Some(record),
-        Value::Ended(_) | Value::Bindings(_) => None,
-    });
-    let places = records.flat_map(|record| record.holder.iter().chain(&record.standby));
-    places.map(|place| (place.gateway, place.boot)).collect()
-}
-
 /// How long a b2b that drains tries to give its slots away: twice as long as a standby may take.
 const GIVING: Duration = Duration::from_secs(4);
-
-fn call_of(command: &MediaCommand) -> CallId {
-    match command {
-        MediaCommand::Open(call) | MediaCommand::Update(call) => call.call,
-        MediaCommand::Close { call, .. } => *call,
-    }
-}

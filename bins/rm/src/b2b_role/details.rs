@@ -80,6 +80,11 @@ impl Details {
         self.refused.retain(|detail| !slots.contains(detail.slot));
     }
 
+    /// Returns the slots of those that are not known to be written.
+    pub(super) fn slots(&self) -> SlotSet {
+        self.writing.values().chain(&self.refused).map(|detail| detail.slot).collect()
+    }
+
     /// Returns how many are not known to be written.
     pub(crate) fn waiting(&self) -> usize {
         self.writing.len() + self.refused.len()

@@ -128,7 +128,9 @@ impl Rm {
                     self.b2b.iter_mut().for_each(|role| role.protect(now, slots, standby, epoch));
                 }
                 Output::HandOver { slots, .. } => {
-                    self.b2b.iter_mut().for_each(|role| role.hand_over(slots));
+                    if let Some(role) = &mut self.b2b {
+                        role.hand_over(now, slots);
+                    }
                 }
             }
         }
@@ -137,12 +139,9 @@ impl Rm {
 
     fn own(&mut self, now: Instant, slots: SlotSet, epoch: Epoch) {
         let Some(role) = &mut self.b2b else { return };
-        let before = role.b2b.figures().calls;
         role.own(now, slots, epoch);
-        let Some(membership) = &mut self.membership else { return };
-        membership.took_over(now, role.ownership.counters().takeovers);
-        if before < role.b2b.figures().calls {
-            membership.audit(now);
+        if let Some(membership) = &mut self.membership {
+            membership.took_over(now, role.ownership.counters().takeovers);
         }
     }
 

@@ -24,6 +24,9 @@ impl Rm {
                 busy |= role.drain(now, &self.beats, &mut self.outputs);
             }
             if let (Some(membership), Some(role)) = (&mut self.membership, &mut self.b2b) {
+                if role.has_restored() {
+                    membership.audit(now);
+                }
                 busy |= membership.drain(now, role, &mut self.outputs);
             }
             while let Some(wish) = self.b2b.as_mut().and_then(|role| role.wishes.pop_front()) {

@@ -3,6 +3,7 @@
 mod deaths;
 pub(crate) mod details;
 mod gates;
+mod held;
 pub(crate) mod next;
 mod pair;
 mod plan;

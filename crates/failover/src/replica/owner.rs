@@ -419,6 +419,12 @@ impl<T> Replicator<T> {
         self.waiting.values().chain(self.patient.values()).map(VecDeque::len).sum()
     }
 
+    /// Returns how many things of `slot` wait for its standby.
+    pub fn waiting_of(&self, slot: Slot) -> usize {
+        let queues = [&self.waiting, &self.patient].into_iter();
+        queues.filter_map(|queue| queue.get(&slot)).map(VecDeque::len).sum()
+    }
+
     /// Returns the standby for which what is sent of `slot` waits.
     fn protector(&self, slot: Slot) -> Option<&Peer> {
         let copied = self.slots[usize::from(slot.0)];

@@ -1,0 +1,165 @@
+//! What waits until this b2b may act again, or until another has its slots.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use b2bua::frame::{SipIn, SipOut};
+use b2bua::{Detail, MediaCommand};
+use failover::{Boot, CallId, NodeId, SlotSet};
+
+/// What an owner has to say and may not, and what it is told of slots that it is giving away. A lease
+/// can be away for long: each part has a bound.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// The newest command about a call to a mediagate.
+    media: BTreeMap<(CallId, NodeId, Boot), MediaCommand>,
+    details: VecDeque<Box<Detail>>,
+    said: Messages<SipOut>,
+    heard: Messages<SipIn>,
+}
+
+impl Held {
+    /// Keeps a command: what was to be said before about that call there needs not be said any more.
+    pub(super) fn command(&mut self, gateway: NodeId, boot: Boot, mut command: MediaCommand) {
+        let key = (call_of(&command), gateway, boot);
+        if let (Some(MediaCommand::Open(open)), MediaCommand::Update(update)) =
+            (self.media.get(&key), &mut command)
+        {
+            for (leg, before) in update.legs.iter_mut().zip(&open.legs) {
+                leg.latched = before.latched;
+            }
+            command = MediaCommand::Open(update.clone());
+        }
+        self.media.insert(key, command);
+    }
+
+    /// Keeps the detail of a call that ended. Returns whose is given up, if too many wait.
+    pub(super) fn detail(&mut self, detail: Box<Detail>) -> Option<CallId> {
+        self.details.push_back(detail);
+        if self.details.len() <= DETAILS_MAX {
+            return None;
+        }
+        self.details.pop_front().map(|detail| detail.call)
+    }
+
+    /// Keeps a message to a phone; returns whether there was room.
+    pub(super) fn say(&mut self, now: Instant, message: SipOut) -> bool {
+        self.said.keep(now, message.bytes.len(), message)
+    }
+
+    /// Keeps a message of a phone; returns whether there was room.
+    pub(super) fn hear(&mut self, now: Instant, frame: SipIn) -> bool {
+        self.heard.keep(now, frame.bytes.len(), frame)
+    }
+
+    /// Returns the commands, and to whom each goes.
+    pub(super) fn commands(&mut self) -> BTreeMap<(CallId, NodeId, Boot), MediaCommand> {
+        std::mem::take(&mut self.media)
+    }
+
+    /// Returns the details of calls that are in none of these slots.
+    pub(super) fn details_but(&mut self, slots: SlotSet) -> VecDeque<Box<Detail>> {
+        let (kept, due) = std::mem::take(&mut self.details)
+            .into_iter()
+            .partition(|detail| slots.contains(detail.slot));
+        self.details = kept;
+        due
+    }
+
+    /// Returns what is to be said for other slots than these, in order; not what nobody waits for any
+    /// more.
+    pub(super) fn said_but(&mut self, now: Instant, slots: SlotSet) -> Vec<SipOut> {
+        self.said.take(now, |message| !slots.contains(message.slot), message_len)
+    }
+
+    /// Returns what came for these slots, in order.
+    pub(super) fn heard_of(&mut self, now: Instant, slots: SlotSet) -> Vec<SipIn> {
+        self.heard.take(now, |frame| slots.contains(frame.slot), |frame| frame.bytes.len())
+    }
+
+    /// Leaves what these slots had to say to their next owner: `calls` are theirs.
+    pub(super) fn lose(&mut self, now: Instant, slots: SlotSet, calls: &[CallId]) {
+        calls.iter().for_each(|call| {
+            let of_call = (*call, NodeId(0), Boot(0))..=(*call, NodeId(u16::MAX), Boot(u64::MAX));
+            let keys: Vec<_> = self.media.range(of_call).map(|(key, _)| *key).collect();
+            keys.iter().for_each(|key| drop(self.media.remove(key)));
+        });
+        self.details.retain(|detail| !slots.contains(detail.slot));
+        self.said.take(now, |message| slots.contains(message.slot), message_len);
+    }
+
+    /// Returns whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.media.is_empty()
+            && self.details.is_empty()
+            && self.said.queue.is_empty()
+            && self.heard.queue.is_empty()
+    }
+}
+
+/// Messages, since when each waits, and how many bytes they have.
+#[derive(Debug)]
+struct Messages<T> {
+    queue: VecDeque<(Instant, T)>,
+    len: usize,
+}
+
+impl<T> Messages<T> {
+    fn keep(&mut self, now: Instant, len: usize, message: T) -> bool {
+        let fits = self.queue.len() < MESSAGES_MAX && self.len + len <= MESSAGES_LEN_MAX;
+        if fits {
+            self.len += len;
+            self.queue.push_back((now, message));
+        }
+        fits
+    }
+
+    fn take(
+        &mut self,
+        now: Instant,
+        is_due: impl Fn(&T) -> bool,
+        len_of: impl Fn(&T) -> usize,
+    ) -> Vec<T> {
+        let mut due = Vec::new();
+        for (since, message) in std::mem::take(&mut self.queue) {
+            if !is_due(&message) {
+                self.queue.push_back((since, message));
+                continue;
+            }
+            self.len -= len_of(&message);
+            if now < since + WAIT_MAX {
+                due.push(message);
+            }
+        }
+        due
+    }
+}
+
+impl<T> Default for Messages<T> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), len: 0 }
+    }
+}
+
+fn message_len(message: &SipOut) -> usize {
+    message.bytes.len()
+}
+
+fn call_of(command: &MediaCommand) -> CallId {
+    match command {
+        MediaCommand::Open(call) | MediaCommand::Update(call) => call.call,
+        MediaCommand::Close { call, .. } => *call,
+    }
+}
+
+/// Messages of a kind that wait at most. Gates refuse new calls long before.
+const MESSAGES_MAX: usize = 1 << 14;
+/// The bytes of those.
+const MESSAGES_LEN_MAX: usize = 16 << 20;
+/// 64*T1: then whoever waits for a message has given up (RFC 3261 §17.1).
+const WAIT_MAX: Duration = Duration::from_secs(32);
+/// Details that wait at most, about 20 MB of them.
+const DETAILS_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests;
