@@ -142,7 +142,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         outcomes,
         targets,
     };
-    report::finish(args.json, &[table, report::targets(&report.targets)], &report)
+    report::finish(args.json, &[table, report::targets(&report.targets)], &report)?;
+    report::judge(&report.targets)
 }
 
 fn scenarios() -> Vec<Scenario> {

@@ -71,6 +71,14 @@ impl Target {
     }
 }
 
+/// Fails where a target was missed: for figures that are the same on every machine.
+pub(crate) fn judge(targets: &[Target]) -> anyhow::Result<()> {
+    let missed = targets.iter().filter(|target| target.met == Some(false));
+    let missed: Vec<&str> = missed.map(|target| &*target.name).collect();
+    anyhow::ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
+    Ok(())
+}
+
 /// Shows targets as a table.
 pub(crate) fn targets(targets: &[Target]) -> Table {
     let mut table = Table::new("targets".to_owned(), &["", "limit", "measured", ""]);
@@ -125,6 +133,14 @@ mod tests {
         table.row(vec!["a long name".to_owned(), "1.25".to_owned()]);
 
         assert_eq!(table.to_string(), "title\n                 ms\n  a long name  1.25\n");
+    }
+
+    #[test]
+    fn a_target_that_was_missed_is_an_error_and_names_itself() {
+        let met = Target::at_most("met", 1.0, Some(1.0));
+        assert!(judge(&[met, Target::at_most("none", 1.0, None)]).is_ok());
+        let missed = judge(&[Target::at_least("calls", 1.0, Some(0.5))]);
+        assert_eq!(missed.unwrap_err().to_string(), "missed: calls");
     }
 
     #[test]
