@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use election::Segment;
 use failover::NodeId;
 
-use super::ClusterDocument;
+use super::{ClusterDocument, SegmentPlan};
 
 /// What a node's own file says of its place in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,14 @@ impl ClusterDocument {
         misfits.extend(self.misplaced(claim.node, claim.id));
         for addr in claim.advertised {
             let others = self.segments.iter().filter(|(id, _)| **id != claim.id.segment);
-            for (other, _) in others.filter(|(_, plan)| plan.sip.contains(addr)) {
+            // On another site it is the host that must be another, whatever the port.
+            let same = |sip: &SocketAddr, plan: &SegmentPlan| {
+                let host = addr.ip().to_canonical();
+                let moved = plan.site != claim.site && !host.is_loopback();
+                sip == addr || moved && sip.ip().to_canonical() == host
+            };
+            let has = |plan: &SegmentPlan| plan.sip.iter().any(|sip| same(sip, plan));
+            for (other, _) in others.filter(|(_, plan)| has(plan)) {
                 misfits.push(format!(
                     "{addr} is advertised here, and is an address of segment {} in the cluster document",
                     other.0

@@ -1,7 +1,7 @@
 //! The segments of a document, and what leads to them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use b2bua::Route;
 use driver::config::{Fault, Key, Table};
@@ -19,6 +19,8 @@ struct Seen {
     segments: BTreeMap<Segment, usize>,
     nodes: BTreeMap<NodeId, usize>,
     sip: BTreeMap<SocketAddr, (Segment, String, usize)>,
+    /// The same, whatever the port.
+    hosts: BTreeMap<IpAddr, (Segment, String, usize)>,
 }
 
 pub(super) fn read(
@@ -79,7 +81,17 @@ fn read_segment(
     };
     let sip = table.key("sip").list(Key::remote).unwrap_or_default();
     for addr in &sip {
-        let other = seen.sip.insert(*addr, (id, site.clone(), table.line()));
+        let ip = addr.ip().to_canonical();
+        let here = (id, site.clone(), table.line());
+        let moved = seen.hosts.entry(ip).or_insert_with(|| here.clone());
+        if moved.1 != site && !ip.is_loopback() && !seen.sip.contains_key(addr) {
+            let (other, _, line) = moved;
+            table.key("sip").fault(format!(
+                "has {ip}, as segment {} in line {line} has, on another site: no address can be moved there",
+                other.0
+            ));
+        }
+        let other = seen.sip.insert(*addr, here);
         let Some((other, at, line)) = other else { continue };
         let what = if at == site { "" } else { ", on another site: no address can be moved there" };
         table

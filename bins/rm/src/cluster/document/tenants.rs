@@ -158,7 +158,8 @@ fn read_shares(
 }
 
 fn read_policy(table: &Table<'_>) -> Policy {
-    let services = table.key("services").list(Key::string);
+    let known = [("phone", "phone"), ("gateway", "gateway")];
+    let services = table.key("services").list(|key| key.choice(&known).map(str::to_owned));
     let rules = table.key("dial").list(|key| {
         let text = key.string()?;
         let (allow, pattern) = match text.strip_prefix('!') {
