@@ -207,8 +207,11 @@ enum Source {
     },
 }
 
-/// How many documents may be read at a time.
+/// How many documents may be read and written at a time.
 const READING_MAX: usize = 4;
+
+/// How many faults are told of one document.
+const ALARMS_MAX: usize = 64;
 
 impl Documents {
     /// Starts with the newer of what the disk held and the file that the configuration names; of one
@@ -267,7 +270,12 @@ impl Documents {
             Input::Frame { .. } => {}
             Input::Put { id, text } => self.put(id, text),
             Input::Read { serial, document } => self.have_read(now, serial, document),
-            Input::Persisted(serial) => self.persisted(serial),
+            Input::Persisted(serial) => {
+                self.persisted(serial);
+                if self.fetch.is_none() {
+                    self.fetch_on(now);
+                }
+            }
         }
     }
 
@@ -302,6 +310,11 @@ impl Documents {
             .map(move |(peer, held)| (peer, held.version, own == Some((held.version, held.digest))))
     }
 
+    /// Whether no more can be taken in for now, each of which may be long: a disk may hang.
+    fn is_busy(&self) -> bool {
+        READING_MAX <= self.reading.len() + self.pending.len()
+    }
+
     /// Returns the newest document here, stored or being stored.
     fn newest(&self) -> Option<&Arc<ClusterDocument>> {
         self.pending.last().map(|pending| &pending.document).or(self.current.as_ref())
@@ -310,7 +323,7 @@ impl Documents {
     fn put(&mut self, id: u64, text: Bytes) {
         if self.newest().is_some_and(|newest| newest.text.as_bytes() == text) {
             self.answer_same(id);
-        } else if READING_MAX <= self.reading.len() {
+        } else if self.is_busy() {
             self.outputs.push_back(Output::Answered { id, answer: Err(PutError::Busy) });
         } else {
             self.read(text, Source::Operator(id));
@@ -416,7 +429,7 @@ impl Documents {
     }
 
     fn alarm(&mut self, alarm: Alarm) {
-        if self.alarms.insert(alarm) {
+        if self.alarms.len() < ALARMS_MAX && self.alarms.insert(alarm) {
             self.outputs.push_back(Output::Alarm(alarm));
         }
     }

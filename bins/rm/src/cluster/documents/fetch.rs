@@ -72,6 +72,7 @@ impl Documents {
         });
         // Another one than was asked before, if there is one.
         let best = held.max_by_key(|(peer, held)| (held.version, Some(*peer) != asked));
+        let best = best.filter(|_| !self.is_busy());
         let Some((from, held)) = best else {
             self.fetch = None;
             return;
@@ -102,9 +103,10 @@ impl Documents {
             return self.say(peer);
         };
         let rest = current.text.as_bytes().get(offset as usize..).unwrap_or_default();
-        let parts = (offset..).step_by(PART_LEN).zip(rest.chunks(PART_LEN)).take(PARTS);
-        for (offset, part) in parts {
+        let mut offset = offset;
+        for part in rest.chunks(PART_LEN).take(PARTS) {
             let part = DocumentPart { version, digest, offset, bytes: part.to_vec() };
+            offset = offset.saturating_add(u32::try_from(part.bytes.len()).unwrap_or(u32::MAX));
             self.outputs.push_back(Output::Send { peer, frame: DocumentFrame::Part(part) });
         }
     }

@@ -6,6 +6,67 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
+fn who_wants_what_lies_beyond_all_ends_gets_nothing() {
+    let mut node = Documents::new(config(1), None, Some(document(1, "")));
+    let held = node.current().unwrap();
+    let (version, digest, peer) = (1, held.digest, NodeId(2));
+    node.handle_input(start(), Input::Link { peer, up: true });
+    while node.poll_output().is_some() {}
+
+    for offset in [u32::MAX, u32::MAX - 1, 1 << 20] {
+        let frame = DocumentFrame::Wanted(DocumentWanted { version, digest, offset });
+        node.handle_input(start(), Input::Frame { peer, frame });
+        assert!(node.poll_output().is_none());
+    }
+}
+
+#[test]
+fn while_a_disk_hangs_no_more_than_a_few_documents_are_kept() {
+    let mut node = Documents::new(config(1), None, None);
+    let mut busy = 0;
+    for version in 1..=20 {
+        let text = text(version, "").into();
+        node.handle_input(start(), Input::Put { id: version, text });
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Read { serial, bytes } => {
+                    let document = read(&bytes);
+                    node.handle_input(start(), Input::Read { serial, document });
+                }
+                Output::Answered { answer: Err(PutError::Busy), .. } => busy += 1,
+                Output::Persist { .. } => {}
+                other @ (Output::Send { .. }
+                | Output::Document(_)
+                | Output::Answered { .. }
+                | Output::Alarm(_)) => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(busy, 20 - READING_MAX);
+}
+
+#[test]
+fn a_peer_that_names_one_version_after_another_is_told_of_so_often_and_no_more() {
+    let mut node = Documents::new(config(1), None, Some(document(1, "")));
+    let peer = NodeId(2);
+    node.handle_input(start(), Input::Link { peer, up: true });
+    let mut alarms = 0;
+    for digest in 1..=2 * ALARMS_MAX as u64 {
+        let held =
+            DocumentHeld { version: 9, digest, len: 1, segment: Segment(2), site: "a".into() };
+        let version = 100 + digest;
+        let held = DocumentHeld { version, ..held };
+        node.handle_input(start(), Input::Frame { peer, frame: DocumentFrame::Held(held) });
+        let part = DocumentPart { version, digest, offset: 0, bytes: vec![0] };
+        node.handle_input(start(), Input::Frame { peer, frame: DocumentFrame::Part(part) });
+        while let Some(output) = node.poll_output() {
+            alarms += usize::from(matches!(output, Output::Alarm(_)));
+        }
+    }
+    assert_eq!(alarms, ALARMS_MAX);
+}
+
+#[test]
 fn a_document_given_to_one_node_reaches_all() {
     let mut run = Run::new(4);
     run.link_all();
