@@ -53,7 +53,7 @@ impl Cluster {
                 self.elector.handle_input(now, election::Input::Frame { from, frame });
             }
             ClusterFrame::ToMember(Routed { origin, to, body, .. }) if to == self.config.id => {
-                self.hear_coordinator(now, origin, body);
+                self.hear_coordinator(now, from, origin, body);
             }
             ClusterFrame::ToCoordinator(Routed { origin, to, body, .. })
                 if to == self.config.id =>
@@ -260,7 +260,7 @@ impl Cluster {
         let Some(Speaker { node, .. }) = self.speakers.get(&to).copied() else { return };
         let origin = self.config.id;
         if node == origin {
-            return self.hear_coordinator(now, origin, message);
+            return self.hear_coordinator(now, origin, origin, message);
         }
         let routed = Routed { origin, to: node, hops: HOPS_MAX, body: message };
         self.tell_on(now, routed, ClusterFrame::ToMember);
@@ -275,11 +275,12 @@ impl Cluster {
         self.tell_on(now, routed, ClusterFrame::ToCoordinator);
     }
 
-    fn hear_coordinator(&mut self, now: Instant, origin: NodeId, message: ToMember) {
+    fn hear_coordinator(&mut self, now: Instant, from: NodeId, origin: NodeId, message: ToMember) {
         // Of a coordinator that is not followed, or not yet: it asks again.
         let epoch = self.elector.mandate().map(|mandate| of_division(mandate.epoch));
         if coordinator_of(message.stamp().epoch) != Some(origin) {
-            self.alarm(Alarm::Misdirected(origin));
+            // Of whom it came: anybody can be named in it.
+            self.alarm(Alarm::Misdirected(from));
         } else if epoch == Some(message.stamp().epoch) {
             self.pair.handle_input(now, PairInput::Coordinator(message));
         } else if self.is_stale(now, message.stamp()) {
