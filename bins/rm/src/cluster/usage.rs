@@ -78,3 +78,6 @@ impl Usage {
 
 /// A counter is told of this often at the most.
 const PERIOD: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;
