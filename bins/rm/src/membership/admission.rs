@@ -145,7 +145,7 @@ impl Membership {
         asked.log_refusal(call, why, self.own.segment, elsewhere.is_some(), answer.alarm);
         *self.counters.refused.entry(why_name(why)).or_default() += 1;
         self.counters.shared += u64::from(elsewhere.is_some());
-        let (status, reason) = (answer.status, answer.reason().into());
+        let (status, reason) = (answer.status, reason(&answer, why).into());
         Input::NotAdmitted { call, refused: Refused { status, reason, elsewhere } }
     }
 
@@ -236,6 +236,16 @@ fn not_admitted(call: CallId, answer: &Answer) -> Input {
     Input::NotAdmitted { call, refused: Refused { status, reason, elsewhere: None } }
 }
 
+/// Returns the Reason header of a refusal: the policy's words where a limit is reached, and else why.
+fn reason(answer: &Answer, why: Why) -> String {
+    match why {
+        Why::Full(_) => answer.reason(),
+        Why::Passive | Why::Unheard | Why::Unknown | Why::Withdrawn => {
+            Answer { text: why.to_string(), ..answer.clone() }.reason()
+        }
+    }
+}
+
 fn answer(status: u16, text: &str) -> Answer {
     Answer { status, text: text.to_owned(), alarm: false }
 }
@@ -261,5 +271,29 @@ fn why_name(why: Why) -> &'static str {
         Why::Unheard => "unheard",
         Why::Unknown => "unknown",
         Why::Withdrawn => "withdrawn",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_no_limit_does_not_say_that_one_is_reached() {
+        let usual = || Violation::Usage.usual_answer();
+        let one = quota_split::Node { name: "all".to_owned(), ..Default::default() };
+        let full = quota_split::Refusal {
+            node: quota_split::Tree::new(vec![one]).unwrap().top().unwrap(),
+            what: quota_split::Full::PerSecond,
+            limit: 1,
+            share: 1,
+            used: 1,
+            elsewhere: None,
+        };
+        assert_eq!(reason(&usual(), Why::Full(full)), usual().reason());
+        for why in [Why::Passive, Why::Unheard, Why::Unknown, Why::Withdrawn] {
+            let told = reason(&usual(), why);
+            assert!(told.contains(&why.to_string()) && !told.contains("limit"), "{told}");
+        }
     }
 }
