@@ -256,6 +256,45 @@ fn a_document_given_to_one_node_is_in_force_at_all_of_them() {
 }
 
 #[test]
+fn calls_of_a_profile_that_left_the_document_go_on_counting_at_its_tenant() {
+    let mut world = World::new(16, &document("", 10));
+    assert_eq!([world.calls(0..3, 1), world.calls(8..10, 2)], [3, 2]);
+    let renamed =
+        document("", 10).replace("version = 1", "version = 2").replace("welcome", "hello");
+    assert_eq!(world.ask(FIRST, Verb::Put, "cluster/document", &renamed).status, 200);
+    world.run(Duration::from_secs(3));
+    // Each segment has compared its counters with the calls that live by then.
+    world.run(Duration::from_secs(65));
+    assert_eq!([world.used(1, "all"), world.used(2, "all")], [3, 2]);
+    assert_eq!([world.used(1, "hello"), world.used(2, "hello")], [0, 0]);
+    world.hang_up();
+    world.assert_nothing_counts("all");
+}
+
+#[test]
+fn a_call_that_waits_while_the_document_changes_is_decided_by_the_new_one() {
+    let lends = "lending = \"hold\"\ndefault_profile";
+    let text = document("", 4).replacen("default_profile", lends, 1);
+    // Nodes have other numbers in the second document, higher than any of the first.
+    let newer = (0..20).map(|number| format!("[[tenant]]\nname = \"t{number}\"\n\n"));
+    let newer = newer.collect::<String>() + "[[tenant]]\nname = \"all\"";
+    let newer = text.replacen("[[tenant]]\nname = \"all\"", &newer, 1);
+    let newer = newer.replace("version = 1", "version = 2");
+    for (seed, segment) in [(17, 1), (18, 2)] {
+        let mut world = World::new(seed, &text);
+        assert_eq!([world.calls(0..2, 1), world.calls(8..10, 2)], [2, 2]);
+        let (speaker, _) = world.speaker();
+        world.call(5, segment);
+        world.run(Duration::from_millis(60));
+        let node = if segment == 1 { speaker } else { OTHER };
+        assert_eq!(world.ask(node, Verb::Put, "cluster/document", &newer).status, 200);
+        world.run(Duration::from_secs(5));
+        assert_eq!([world.used(1, "all"), world.used(2, "all")], [2, 2]);
+        assert_eq!(world.live(), 4, "nobody found room");
+    }
+}
+
+#[test]
 fn calls_that_come_back_from_the_disk_count_again() {
     let mut world = World::new(9, &document("", 10));
     assert_eq!(world.calls(0..3, 2), 3);
