@@ -113,11 +113,10 @@ impl Coordinator {
         match input {
             CoordinatorInput::Lead { epoch, mut parts } => {
                 parts.sort_unstable();
-                let round = match &self.round {
-                    Some(round) if round.stamp().epoch == epoch => round.stamp().round + 1,
-                    Some(_) | None => 0,
-                };
-                self.begin(now, Stamp { epoch, round }, parts, None);
+                let last = self.round.as_ref().filter(|last| last.stamp().epoch == epoch);
+                let sight = last.and_then(|last| last.sight_with(&parts));
+                let round = last.map_or(0, |last| last.stamp().round + 1);
+                self.begin(now, Stamp { epoch, round }, parts, sight);
             }
             CoordinatorInput::Retire => {
                 self.round = None;

@@ -79,17 +79,27 @@ impl Cluster {
 
     /// Lets the coordinator lead a new epoch; those with a weight of `None` are away.
     pub(crate) fn lead(&mut self, weights: &[(u32, u32)], away: &[u32]) {
+        self.term += 1;
+        self.lead_on(weights, away);
+    }
+
+    /// Leads a further round of the same epoch.
+    pub(crate) fn lead_on(&mut self, weights: &[(u32, u32)], away: &[u32]) {
         let part = |&(segment, weight): &(u32, u32)| Part {
             segment,
             weight,
             usual: weight,
             present: !away.contains(&segment),
         };
-        self.lead_parts(weights.iter().map(part).collect());
+        self.hand(weights.iter().map(part).collect());
     }
 
     pub(crate) fn lead_parts(&mut self, parts: Vec<Part>) {
         self.term += 1;
+        self.hand(parts);
+    }
+
+    fn hand(&mut self, parts: Vec<Part>) {
         let epoch = Epoch { term: self.term, ..Epoch::default() };
         self.coordinator.handle_input(self.now, CoordinatorInput::Lead { epoch, parts });
         self.drain();

@@ -417,6 +417,16 @@ fn a_majority_waits_for_the_leases_elsewhere_and_a_minority_closes() {
     cluster.run(Duration::from_secs(2));
     assert_eq!(cluster.caps("T1"), [45, 45, 0]);
 
+    // Of whoever is absent still, no lease has come back; that of another one has not run out.
+    let heavy = [(1, 300), (2, 100), (3, 100)];
+    cluster.lead_on(&heavy, &[3]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [68, 22, 0]);
+    cluster.reached = vec![1];
+    cluster.lead_on(&heavy, &[2, 3]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1")[0], 54);
+
     let mut minority = three_with(Partition::WeightMajority, &[("T1", 90)]);
     minority.lead(&EVEN, &[]);
     minority.run(Duration::from_secs(1));

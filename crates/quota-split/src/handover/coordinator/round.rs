@@ -277,6 +277,17 @@ impl Round {
         (self.recipe.sight == Sight::Majority).then_some(Sight::Majority)
     }
 
+    /// Returns what stays settled with other parts: who is absent still has no lease.
+    pub(super) fn sight_with(&self, parts: &[Part]) -> Option<Sight> {
+        let was_absent = |part: &Part| {
+            let same = |old: &&Part| old.segment == part.segment;
+            self.recipe.parts.iter().find(same).is_some_and(|old| !old.present)
+        };
+        let stays = Sight::of(parts) == Sight::Waiting
+            && parts.iter().filter(|part| !part.present).all(was_absent);
+        self.settled_sight().filter(|_| stays)
+    }
+
     pub(super) fn has(&self, segment: SegmentId) -> bool {
         self.column(segment).is_some()
     }
