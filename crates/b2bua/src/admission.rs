@@ -168,7 +168,7 @@ pub(crate) fn ask(
 const TENANT: &[u8] = b"gvp-tenant-id";
 
 /// Segments that a call may have tried: more than any cluster has.
-const TRIED_MAX: usize = 64;
+const TRIED_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {
