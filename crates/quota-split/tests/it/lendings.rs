@@ -1,11 +1,18 @@
 //! Parts that segments lend each other.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quota_split::handover::Verdict;
-use quota_split::{CallId, Document, Lending, Limits, Method, Node, Partition, Tree};
+use quota_split::handover::{
+    Coordinator, CoordinatorInput, CoordinatorOutput, Epoch, Member, MemberInput, MemberOutput,
+    Timing, ToCoordinator, ToMember, Verdict,
+};
+use quota_split::{
+    Call, CallId, Counter, Direction, Document, Lending, Limits, Method, Node, Part, Partition,
+    SegmentId, Tree,
+};
 
 use crate::cluster::Cluster;
 
@@ -304,6 +311,102 @@ fn a_call_that_waits_while_the_document_changes_counts_where_it_belongs_or_is_re
         assert_eq!(why.is_some_and(|(_, verdict)| verdict.is_err()), left, "{profile}");
         assert_eq!(cluster.unknown.contains(&waiting_too), !left, "{profile}");
         assert_eq!(cluster.used("T"), if left { 3 } else { 0 }, "{profile}");
+    }
+}
+
+/// A grant says again what the one before it said, as long as that is not known to be applied. Whatever is
+/// given back in between is undone by it.
+#[test]
+fn what_a_grant_on_its_way_says_again_is_not_taken_back() {
+    let plain = Node { name: "P".into(), lending: None, ..node(Lending::Hold, 4) };
+    let tree = Tree::new(vec![node(Lending::Hold, 4), plain]).unwrap();
+    let (lent, plain) = (tree.find("T").unwrap(), tree.find("P").unwrap());
+    let document = Arc::new(Document::new(1, tree, Method::Dhondt));
+    let place = document.place(lent, Counter::Calls).unwrap();
+    let mut now = crate::world::now();
+    let mut coordinator = Coordinator::new(Timing::WAN, false, Arc::clone(&document));
+    let [mut one, mut two] = [1, 2].map(|segment| {
+        Member::new(now, SegmentId(segment), Timing::WAN, Arc::clone(&document), None, 7)
+    });
+    let call = |id, node| Call { id: CallId(id), node, direction: Direction::Inbound };
+    for id in 0..3 {
+        one.request(now, call(id, plain), true);
+    }
+    let parts = [1, 2].map(|segment| Part { segment, weight: 1, usual: 1, present: true });
+    let epoch = Epoch { term: 1, ..Epoch::default() };
+    coordinator.handle_input(now, CoordinatorInput::Lead { epoch, parts: parts.to_vec() });
+    for _ in 0..3 {
+        for (segment, message) in down(&mut coordinator) {
+            let member = if segment == SegmentId(1) { &mut one } else { &mut two };
+            member.handle_input(now, MemberInput::Received(message));
+        }
+        up(now, SegmentId(1), &mut one, &mut coordinator);
+        up(now, SegmentId(2), &mut two, &mut coordinator);
+    }
+
+    // The first gives a unit back, which the second borrows.
+    one.request(now, call(3, lent), false);
+    one.release(now, CallId(3));
+    now += Timing::WAN.tick;
+    one.handle_timeout(now);
+    up(now, SegmentId(1), &mut one, &mut coordinator);
+    for id in 4..7 {
+        two.request(now, call(id, lent), false);
+    }
+    up(now, SegmentId(2), &mut two, &mut coordinator);
+    for (_, message) in down(&mut coordinator).into_iter().filter(|(to, _)| *to == SegmentId(2)) {
+        two.handle_input(now, MemberInput::Received(message));
+    }
+    assert_eq!(two.ledger().view(lent, Counter::Calls).used, 3);
+
+    // Before that is known something else is granted, and on its way while the unit comes back.
+    one.release(now, CallId(0));
+    one.handle_timeout(now + Timing::WAN.report);
+    up(now, SegmentId(1), &mut one, &mut coordinator);
+    let late = down(&mut coordinator);
+    for id in 4..7 {
+        two.release(now, CallId(id));
+    }
+    now += Timing::WAN.tick;
+    two.handle_timeout(now);
+    up(now, SegmentId(2), &mut two, &mut coordinator);
+    for (_, message) in late.into_iter().filter(|(to, _)| *to == SegmentId(2)) {
+        two.handle_input(now, MemberInput::Received(message));
+    }
+    let share = two.ledger().view(lent, Counter::Calls).share;
+    assert!(share <= coordinator.held(SegmentId(2), place), "{share:?} are held");
+
+    // Once it is known to be applied the unit comes back.
+    for _ in 0..3 {
+        up(now, SegmentId(2), &mut two, &mut coordinator);
+        now += Timing::WAN.tick;
+        two.handle_timeout(now);
+    }
+    up(now, SegmentId(2), &mut two, &mut coordinator);
+    let share = two.ledger().view(lent, Counter::Calls).share;
+    assert_eq!(share, coordinator.held(SegmentId(2), place));
+}
+
+fn down(coordinator: &mut Coordinator) -> Vec<(SegmentId, ToMember)> {
+    let outputs = std::iter::from_fn(|| coordinator.poll_output());
+    outputs
+        .filter_map(|output| match output {
+            CoordinatorOutput::Send { to, message } => Some((to, message)),
+            CoordinatorOutput::Opened(_)
+            | CoordinatorOutput::Serves { .. }
+            | CoordinatorOutput::Outranked(_)
+            | CoordinatorOutput::Alarm(_)
+            | CoordinatorOutput::Ceased(_) => None,
+        })
+        .collect()
+}
+
+fn up(now: Instant, from: SegmentId, member: &mut Member, coordinator: &mut Coordinator) {
+    let outputs: Vec<MemberOutput> = std::iter::from_fn(|| member.poll_output()).collect();
+    for output in outputs {
+        let MemberOutput::Send { message, .. } = output else { continue };
+        let message: ToCoordinator = message;
+        coordinator.handle_input(now, CoordinatorInput::Received { from, message });
     }
 }
 

@@ -493,7 +493,7 @@ fn call(id: u64, document: &Document) -> Call {
 }
 
 /// Time stands still in a model: whatever is due may happen at any moment.
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "where time starts does not matter")]
     *START.get_or_init(Instant::now)

@@ -53,10 +53,19 @@ struct Seat {
     /// The last grant that said everything: until it is known to be applied, whatever is given back
     /// may be undone by it.
     whole: u32,
-    /// Counters granted and not known to be applied, with the grant that said so.
-    pending: BTreeMap<u32, u32>,
+    /// Counters granted and not known to be applied.
+    pending: BTreeMap<u32, Granted>,
     /// Counters granted and not sent yet.
     fresh: BTreeSet<u32>,
+}
+
+/// A counter on its way to a member, by the numbers of grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Granted {
+    /// The grant that raised it: each says it again until this one is known to be applied.
+    first: u32,
+    /// The last one that said so: until it is known to be applied, what is given back may be undone by it.
+    last: u32,
 }
 
 impl Round {
@@ -151,7 +160,7 @@ impl Round {
         let fresh = 0 < applied && seat.applied <= applied && seat.whole <= applied;
         let mut taken = fresh;
         seat.applied = seat.applied.max(applied);
-        seat.pending.retain(|_, seq| applied < *seq);
+        seat.pending.retain(|_, granted| applied < granted.last);
         for cell in report.cells.iter().filter(|_| fresh) {
             let Some(limited) = document.counters().get(cell.counter as usize) else { continue };
             self.pool.uses(cell.counter, column, cell.used);
@@ -388,7 +397,7 @@ impl Round {
             seat.seq += 1;
             let seq = seat.seq;
             for counter in std::mem::take(&mut seat.fresh) {
-                self.seats[column].pending.insert(counter, seq);
+                self.seats[column].pending.insert(counter, Granted { first: seq, last: seq });
             }
             self.send_grow(column, document, outputs);
             self.resend_at.get_or_insert(now + timing.resend);
@@ -464,9 +473,14 @@ impl Round {
             };
             counters.filter(differs).map(cell).collect()
         } else {
-            let cell = |&counter: &u32| (counter, self.ledger[self.place(counter, column)]);
-            seat.pending.keys().map(cell).collect()
+            let unknown = seat.pending.iter().filter(|(_, granted)| seat.applied < granted.first);
+            let cell = |(&counter, _)| (counter, self.ledger[self.place(counter, column)]);
+            unknown.map(cell).collect()
         };
+        let seat = &mut self.seats[column];
+        for (counter, _) in &cells {
+            seat.pending.entry(*counter).and_modify(|granted| granted.last = seat.seq);
+        }
         let grow = Grow { stamp: self.stamp, seq: seat.seq, rest, cells };
         outputs.push_back(CoordinatorOutput::Send { to, message: ToMember::Grow(grow) });
     }
