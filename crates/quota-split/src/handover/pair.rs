@@ -369,7 +369,13 @@ impl Pair {
     fn set_other(&mut self, now: Instant, linked: bool, present: bool) {
         let before = std::mem::replace(&mut self.linked, linked && self.config.paired);
         let gone = (before || self.present) && !self.linked && !present;
+        let back = !before && !self.present && !self.linked && present;
         self.present = present;
+        if let Part::Speaker(speaker) = &mut self.part
+            && back
+        {
+            speaker.await_partner(now);
+        }
         if let Part::Speaker(speaker) = &mut self.part
             && gone
         {

@@ -182,6 +182,12 @@ impl Speaker {
         self.want_audit(now, false, false, outputs);
     }
 
+    /// The partner is in the island again and not linked yet: it may have calls that nobody counts here.
+    pub(super) fn await_partner(&mut self, now: Instant) {
+        self.alone = false;
+        self.lacking_since = Some(now);
+    }
+
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,

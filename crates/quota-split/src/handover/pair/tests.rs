@@ -240,6 +240,31 @@ fn calls_found_beyond_the_share_cost_a_new_round() {
     assert!(pair.sent.contains(&refuse), "{:?}", pair.sent);
 }
 
+/// Halves that were apart each counted what they let in. In one island again only one of them speaks, and
+/// hears of the other's calls once the link is back.
+#[test]
+fn who_spoke_alone_promises_nothing_before_it_knows_the_calls_of_a_partner_that_is_back() {
+    let mut pair = Two::with_share(3);
+    pair.unlink();
+    pair.input(0, PairInput::Other { linked: false, present: false });
+    pair.hear_coordinator(0, ToMember::Prepare(prepare(2)));
+    assert!(
+        matches!(pair.sent.last(), Some(ToCoordinator::Promise(_))),
+        "alone it waits for nobody"
+    );
+    pair.sent.clear();
+
+    pair.input(0, PairInput::Other { linked: false, present: true });
+    pair.hear_coordinator(0, ToMember::Prepare(prepare(3)));
+    pair.pass(4_000);
+    assert_eq!(pair.sent, []);
+    pair.lives_at[1] = vec![call(1)];
+    pair.link();
+
+    assert!(!pair.sent.is_empty());
+    assert_eq!(pair.used(0), Some(1));
+}
+
 #[test]
 fn a_list_of_calls_is_cut_by_what_it_takes_and_loses_none() {
     let mut pair = Two::with_share(3);
