@@ -89,6 +89,12 @@ impl Judge {
         self.parts = islands.to_vec();
     }
 
+    /// Calls of a dead node live on in another island, where they count from now on: its own has a whole
+    /// limit to give out again, as that one has.
+    pub(super) fn calls_change_islands(&mut self) {
+        self.islands += 1;
+    }
+
     pub(super) fn written(&mut self, at: usize, bytes: &[u8]) {
         let (kind, rest) = bytes.split_at(2);
         let kept: Kept = driver::codec::decode(rest).unwrap();

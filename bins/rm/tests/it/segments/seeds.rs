@@ -19,11 +19,12 @@ fn no_limit_is_passed_and_none_leaks_whatever_happens_to_segments() {
 
 /// Worlds beyond the usual ones that found faults: of calls that were counted too few while a dead
 /// partner's slots were taken (1284, 3317), of a segment that got no part while all of it started (2646,
-/// 3047, 3906), of a grant that undid what was given back while it was on its way (10271),
-/// of halves of a pair in one island again that could not tell each other their calls yet (9378, 11040).
+/// 3047, 3906), of a grant that undid what was given back while it was on its way (10271, 16814, 17912),
+/// of halves of a pair in one island again that could not tell each other their calls yet (9378, 11040);
+/// and one that the judge found fault with: a dead node's calls live on in another island (8268).
 #[test]
 fn worlds_that_found_faults_pass() {
-    for seed in [1284, 2646, 3047, 3317, 3906, 9378, 10271, 11040] {
+    for seed in [1284, 2646, 3047, 3317, 3906, 8268, 9378, 10271, 11040, 16814, 17912] {
         live(seed).unwrap();
     }
 }

@@ -70,6 +70,8 @@ pub(super) struct Node {
     connections: u64,
     /// When this end hears that the last connection has ended.
     parted_at: Ms,
+    /// With whom it was in an island when it last died.
+    died_among: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -151,7 +153,9 @@ impl World {
 
     /// Ends a process. Its partner has its calls a while later; without one they end.
     pub(super) fn crash(&mut self, at: usize) {
+        let island = self.islands().into_iter().find(|island| island.contains(&at));
         let node = &mut self.nodes[at];
+        node.died_among = island.unwrap_or_default();
         node.cluster = None;
         node.paused_at = None;
         node.asked.clear();
@@ -484,6 +488,7 @@ impl Node {
             connection: None,
             connections: 0,
             parted_at: 0,
+            died_among: Vec::new(),
         }
     }
 

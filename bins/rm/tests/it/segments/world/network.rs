@@ -53,6 +53,10 @@ impl World {
         if self.nodes[victim].life == life && !gone {
             return;
         }
+        let died = self.nodes[victim].cluster.is_none() || self.nodes[victim].life != life;
+        if died && !self.nodes[victim].died_among.contains(&at) {
+            self.judge.calls_change_islands();
+        }
         self.calls.give(victim, at);
         if told && gone && self.nodes[victim].life == life {
             self.feed(at, Input::Fenced);
