@@ -77,6 +77,12 @@ impl Node for OneServer {
         self.mediagate.handle_timeout(now);
     }
 
+    fn end_turn(&mut self, now: Instant) {
+        self.now = now;
+        self.rm.end_turn(now);
+        self.mediagate.end_turn(now);
+    }
+
     fn poll_output(&mut self) -> Option<Output> {
         loop {
             let (to_rm, output) = match self.rm.poll_output() {
@@ -87,6 +93,7 @@ impl Node for OneServer {
             if to_rm {
                 let frame = Input::Frame { peer: MEDIAGATE, class, kind, payload };
                 self.rm.handle_input(self.now, frame);
+                self.rm.end_turn(self.now);
             } else {
                 let frame = Input::Frame { peer: RM, class, kind, payload };
                 self.mediagate.handle_input(self.now, frame);

@@ -14,8 +14,8 @@ use failover::verdicts::{self, Verdicts};
 use failover::{Boot, CallId, CallRecord, Clock, NodeId, Place, SlotSet};
 use tracing::{debug, warn};
 
-use self::copies::Exit;
 use self::details::Details;
+use self::exits::Exit;
 use self::held::Held;
 use self::restoring::Restoring;
 use crate::beats::Beats;
@@ -26,6 +26,7 @@ use crate::mediagates::{Mediagates, Told};
 
 mod copies;
 mod details;
+mod exits;
 mod held;
 mod restoring;
 
@@ -74,6 +75,8 @@ pub(crate) struct B2bRole {
     giving: SlotSet,
     /// When it is told all the same.
     under_way_until: Option<Instant>,
+    /// What leaves at the end of this turn.
+    exits: VecDeque<Exit>,
     /// What waits for the lease, or for the slots that are being given away.
     held: Held,
     pub(crate) details: Details,
@@ -116,6 +119,7 @@ impl B2bRole {
             lingers_until: None,
             giving: SlotSet::EMPTY,
             under_way_until: None,
+            exits: VecDeque::new(),
             held: Held::default(),
             details: Details::default(),
             bare: 0,
@@ -254,9 +258,7 @@ impl B2bRole {
         let mut busy = false;
         self.keep_the_rest(now);
         self.lingers_until.take_if(|until| *until <= now);
-        for detail in self.details.due(now) {
-            self.write(now, detail);
-        }
+        self.exits.extend(self.details.due(now).into_iter().map(Exit::Detail));
         busy |= self.restore_due(now);
         busy |= self.release(now);
         while let Some(output) = self.verdicts.poll_output() {

@@ -259,6 +259,12 @@ impl Node for Rm {
         }
     }
 
+    fn end_turn(&mut self, now: Instant) {
+        while self.b2b.as_mut().is_some_and(|role| role.end_turn(now)) {
+            self.settle(now);
+        }
+    }
+
     fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

@@ -391,14 +391,22 @@ pub enum StopReason {
 
 /// The one value that a process runs.
 ///
-/// The loop drains [`poll_output`](Self::poll_output) after every other call
-/// and then asks [`poll_timeout`](Self::poll_timeout). `now` never goes back.
+/// The loop drains [`poll_output`](Self::poll_output) after every other call, sends nothing of that
+/// before [`end_turn`](Self::end_turn), and then asks [`poll_timeout`](Self::poll_timeout). `now` never
+/// goes back.
 pub trait Node {
     /// Takes in what happened at `now`.
     fn handle_input(&mut self, now: Instant, input: Input);
 
     /// Does what is due at `now`; does nothing when nothing is due.
     fn handle_timeout(&mut self, now: Instant);
+
+    /// Ends a turn: what came and was due is told, and what is said from here leaves at once.
+    ///
+    /// A turn can be long, and its process stopped in the middle of it. What may only leave while
+    /// something lasts, such as a lease, is therefore kept until here and looked at once more: `now` is
+    /// the time at which it leaves.
+    fn end_turn(&mut self, now: Instant);
 
     /// Returns the next thing to do, `None` when nothing is left.
     fn poll_output(&mut self) -> Option<Output>;
@@ -424,6 +432,10 @@ impl<N: Node + ?Sized> Node for Box<N> {
 
     fn handle_timeout(&mut self, now: Instant) {
         (**self).handle_timeout(now);
+    }
+
+    fn end_turn(&mut self, now: Instant) {
+        (**self).end_turn(now);
     }
 
     fn poll_output(&mut self) -> Option<Output> {

@@ -1,8 +1,8 @@
 //! The loop that runs one node with real sockets, on one thread.
 //!
 //! A turn: wait; receive from every readable socket, link and stream, and give the
-//! node each datagram, frame and message; tell it the time if it is due; then one
-//! write per link and stream and one sendmmsg per socket.
+//! node each datagram, frame and message; tell it the time if it is due, and that the
+//! turn ends; then one write per link and stream and one sendmmsg per socket.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -364,6 +364,9 @@ impl<N: Node> Loop<N> {
     /// Sends what is to be sent; returns whether nothing is left to send.
     fn settle(&mut self) -> bool {
         for _ in 0..ROUNDS_MAX {
+            let now = clock();
+            self.node.end_turn(now);
+            self.drain(now);
             self.sockets.flush(&mut self.inputs);
             self.links.flush(clock());
             self.streams.flush(clock());

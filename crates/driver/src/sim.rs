@@ -8,6 +8,7 @@
 //! # impl Node for Idle {
 //! #     fn handle_input(&mut self, _: Instant, _: Input) {}
 //! #     fn handle_timeout(&mut self, _: Instant) {}
+//! #     fn end_turn(&mut self, _: Instant) {}
 //! #     fn poll_output(&mut self) -> Option<Output> { None }
 //! #     fn poll_timeout(&self) -> Option<Instant> { None }
 //! #     fn metrics(&self, _: &mut Metrics) {}
@@ -34,7 +35,8 @@
 //! - **A cut** is one-way. Frames wait for its end and then for the next
 //!   retransmission; datagrams are lost.
 //! - **A pause** is that of SIGSTOP: what comes waits in bounded buffers and is
-//!   handled, before any timer, when the process goes on.
+//!   handled, before any timer, when the process goes on. It may begin in the
+//!   middle of a turn, after which what was said there leaves first.
 //! - **Lines** that a node asks to have written are written after up to 20 ms, or
 //!   wait, or are lost, as [`Sim::set_pen`] says; a death takes those that wait.
 //! - **Computing takes no time**; timers are late by up to
@@ -134,6 +136,10 @@ struct Slot<N> {
     jumped_ms: i64,
     host_is_down: bool,
     is_paused: bool,
+    /// Whether it is to be paused in the turn in which it is told this.
+    pauses_when: Option<Box<dyn Fn(&Input) -> bool>>,
+    /// It is paused in the middle of a turn.
+    is_in_turn: bool,
     /// What came while it was paused.
     inbox: VecDeque<Event>,
     inbox_len: usize,
@@ -226,6 +232,8 @@ impl<N: Node> Sim<N> {
             jumped_ms: 0,
             host_is_down: false,
             is_paused: false,
+            pauses_when: None,
+            is_in_turn: false,
             inbox: VecDeque::new(),
             inbox_len: 0,
             timeout: None,
@@ -386,7 +394,12 @@ impl<N: Node> Sim<N> {
         self.trace.add(node as u64);
         self.trace.input(&input);
         let seen = watch(slot.id, &input);
+        let pauses = slot.pauses_when.take_if(|is_it| is_it(&input)).is_some();
         running.handle_input(now, input);
+        if pauses {
+            self.nodes[node].is_in_turn = true;
+            self.pause_now(node);
+        }
         self.settle(node);
         seen
     }
@@ -407,8 +420,15 @@ impl<N: Node> Sim<N> {
         );
     }
 
-    /// Takes in what a node wants done, and when it wants to be called.
+    /// Ends a node's turn: takes in what it wants done, and when it wants to be called.
     fn settle(&mut self, node: usize) {
+        if self.nodes[node].is_paused {
+            return;
+        }
+        let now = self.now();
+        if let Some(running) = &mut self.nodes[node].node {
+            running.end_turn(now);
+        }
         while let Some(output) = self.nodes[node].node.as_mut().and_then(Node::poll_output) {
             self.output(node, output);
         }

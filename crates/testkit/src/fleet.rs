@@ -395,6 +395,8 @@ impl Node for Fleet {
         }
     }
 
+    fn end_turn(&mut self, _now: Instant) {}
+
     fn poll_output(&mut self) -> Option<Output> {
         self.pop_output()
     }

@@ -267,6 +267,13 @@ impl<N: Node> Node for Member<N> {
         }
     }
 
+    fn end_turn(&mut self, now: Instant) {
+        match self {
+            Self::Phones(fleet) => fleet.end_turn(now),
+            Self::Server(server) => server.end_turn(now),
+        }
+    }
+
     fn poll_output(&mut self) -> Option<Output> {
         match self {
             Self::Phones(fleet) => fleet.poll_output(),

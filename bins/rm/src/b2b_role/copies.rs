@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use b2bua::frame::{SipIn, SipOut};
-use b2bua::{Detail, Input, Output as Asked};
+use b2bua::frame::SipIn;
+use b2bua::{Input, Output as Asked};
 use driver::{Class, Output};
 use failover::ownership;
 use failover::record::Value;
@@ -12,19 +12,11 @@ use failover::replica::{self, Ack, Batch, Change, ReplicaOutput};
 use failover::{Boot, CallRecord, Epoch, NodeId, Slot, SlotSet, verdicts};
 use tracing::{debug, error, info, warn};
 
+use super::exits::Exit;
 use super::restoring::Copied;
 use super::{B2bRole, GIVING_MAX, LINGER, Wish};
 use crate::frames::{self, send};
 use crate::journal;
-
-/// What may have to wait until the standby holds what it follows from.
-#[derive(Clone, Debug)]
-pub(crate) enum Exit {
-    /// A message.
-    Sip(SipOut),
-    /// A call that ended.
-    Detail(Box<Detail>),
-}
 
 impl B2bRole {
     /// These slots are ours from now on, and what is held of them.
@@ -82,6 +74,7 @@ impl B2bRole {
         self.details.forget(slots);
         self.restoring.lose(slots);
         self.held.lose(now, slots, &lost);
+        self.exits.retain(|exit| !slots.contains(exit.slot()));
         for frame in self.held.heard_of(now, slots) {
             self.wishes.push_back(Wish::PassOn(SipIn { hops: frame.hops.max(1), ..frame }));
         }
@@ -116,9 +109,10 @@ impl B2bRole {
             return false;
         }
         let is_late = self.under_way_until.is_none_or(|until| until <= now);
-        let unwritten = self.details.slots();
+        let leaving = self.exits.iter().map(Exit::slot).collect();
+        let under_way = self.details.slots().union(leaving);
         let is_ready = |slot: &Slot| {
-            is_late || (!unwritten.contains(*slot) && self.replicator.waiting_of(*slot) == 0)
+            is_late || (!under_way.contains(*slot) && self.replicator.waiting_of(*slot) == 0)
         };
         let ready: SlotSet = self.giving.iter().filter(is_ready).collect();
         if ready.is_empty() {
@@ -132,7 +126,7 @@ impl B2bRole {
     }
 
     /// Returns the slots that another may take at any time.
-    fn given(&self) -> SlotSet {
+    pub(super) fn given(&self) -> SlotSet {
         self.yielded.without(self.giving)
     }
 
@@ -186,7 +180,8 @@ impl B2bRole {
         let is_quiet = self.replicator.waiting() == 0 && self.held.is_empty();
         let has_none = self.ownership.own().is_empty() && is_quiet;
         let is_done = gives_nothing && (self.b2b.is_drained() || has_none);
-        is_done && self.restoring.is_empty() && self.details.waiting() == 0
+        let has_said_all = self.exits.is_empty() && self.details.waiting() == 0;
+        is_done && self.restoring.is_empty() && has_said_all
     }
 
     /// A message for one of our slots, or for one that is not.
@@ -322,7 +317,7 @@ impl B2bRole {
     fn copied(&mut self, now: Instant, output: replica::Output<Exit>, out: &mut VecDeque<Output>) {
         use replica::Output as Copy;
         match output {
-            Copy::Pass(exit) => self.exit(now, exit),
+            Copy::Pass(exit) => self.exits.push_back(exit),
             Copy::Copy { peer, batch } => {
                 out.push_back(send(driver::NodeId(peer.0), Class::Bulk, &batch));
             }
@@ -352,70 +347,6 @@ impl B2bRole {
                     error!(peer, %slot, %refusal, count, "the standby refuses a slot: its calls go on unprotected");
                 }
             }
-        }
-    }
-
-    /// Lets something out of the process, as far as the lease goes. What would be repeated anyhow is
-    /// lost then, as it could be in the network; what nobody would repeat waits.
-    pub(super) fn exit(&mut self, now: Instant, exit: Exit) {
-        match exit {
-            Exit::Sip(message) => {
-                if self.ownership.may_act(now) && !self.given().contains(message.slot) {
-                    self.wishes.push_back(Wish::Sip(message));
-                } else if !message.flow.transport.is_reliable() || !self.held.say(now, message) {
-                    self.muted += 1;
-                }
-            }
-            Exit::Detail(detail) => self.write(now, detail),
-        }
-    }
-
-    /// Writes the detail of a call down. Without a lease, or while its slot is being given away, it
-    /// waits: for the next owner to do it, or for the slot to be ours again.
-    pub(super) fn write(&mut self, now: Instant, detail: Box<Detail>) {
-        if self.ownership.may_act(now) && !self.given().contains(detail.slot) {
-            self.details.write(detail);
-        } else if let Some(call) = self.held.detail(detail) {
-            self.details.lost += 1;
-            self.b2b.handle_input(now, Input::Written { call });
-        }
-    }
-
-    /// Says what waited for the lease; returns whether there was anything.
-    pub(super) fn release(&mut self, now: Instant) -> bool {
-        if self.held.is_empty() || !self.ownership.may_act(now) {
-            return false;
-        }
-        let mut busy = false;
-        for ((_, gateway, boot), command) in self.held.commands() {
-            busy = true;
-            self.mediagates.command(gateway, boot, &command);
-        }
-        for detail in self.held.details_but(self.given()) {
-            busy = true;
-            self.write(now, detail);
-        }
-        for message in self.held.said_but(now, self.given()) {
-            busy = true;
-            // Its slot may have been won anew meanwhile.
-            let reign = self.ownership.map().get(message.slot);
-            let epoch = reign.map_or(message.epoch, |reign| reign.epoch);
-            self.wishes.push_back(Wish::Sip(SipOut { epoch, ..message }));
-        }
-        busy
-    }
-
-    /// The line of a detail has left this process: it needs no next owner.
-    pub(crate) fn written(&mut self, now: Instant, number: u64) {
-        if let Some(call) = self.details.written(number) {
-            self.b2b.handle_input(now, Input::Written { call });
-        }
-    }
-
-    /// The line of a detail was lost. It comes again, unless too many wait: then nobody writes it.
-    pub(crate) fn unwritten(&mut self, now: Instant, number: u64) {
-        if let Some(call) = self.details.unwritten(now, number) {
-            self.b2b.handle_input(now, Input::Written { call });
         }
     }
 

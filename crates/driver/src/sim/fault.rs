@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{Sim, Watch};
-use crate::node::{Node, NodeId};
+use crate::node::{Input, Node, NodeId};
 
 impl<N: Node> Sim<N> {
     /// Kills a process at once, as SIGKILL does: its links end, its host
@@ -28,7 +28,17 @@ impl<N: Node> Sim<N> {
 
     /// Stops a process as SIGSTOP does.
     pub fn pause(&mut self, id: NodeId) {
+        self.pause_now(self.place(id));
+    }
+
+    /// Stops a process as SIGSTOP does, in the middle of the turn in which it is told what `is_it` wants:
+    /// nothing that it says then has left.
+    pub fn pause_in_turn(&mut self, id: NodeId, is_it: impl Fn(&Input) -> bool + 'static) {
         let node = self.place(id);
+        self.nodes[node].pauses_when = Some(Box::new(is_it));
+    }
+
+    pub(super) fn pause_now(&mut self, node: usize) {
         if self.nodes[node].node.is_some() && !self.nodes[node].is_paused {
             let before = self.silences();
             self.nodes[node].is_paused = true;
@@ -41,6 +51,8 @@ impl<N: Node> Sim<N> {
     /// then looks at its timers.
     pub fn resume(&mut self, id: NodeId) {
         let node = self.place(id);
+        let in_turn = std::mem::take(&mut self.nodes[node].is_in_turn);
+        self.nodes[node].pauses_when = None;
         if !self.nodes[node].is_paused {
             return;
         }
@@ -50,6 +62,9 @@ impl<N: Node> Sim<N> {
         slot.inbox_len = 0;
         let inbox = std::mem::take(&mut slot.inbox);
         self.silence_changed(&before);
+        if in_turn {
+            self.settle(node);
+        }
         let watch: Watch<'_> = &mut |_, _| false;
         for event in inbox {
             self.dispatch(event, watch);
@@ -150,6 +165,8 @@ impl<N: Node> Sim<N> {
         let slot = &mut self.nodes[node];
         slot.node = None;
         slot.is_paused = false;
+        slot.pauses_when = None;
+        slot.is_in_turn = false;
         slot.inbox.clear();
         slot.inbox_len = 0;
         slot.timeout = None;

@@ -221,6 +221,26 @@ fn a_paused_process_handles_what_came_before_its_timers() {
 }
 
 #[test]
+fn what_a_process_says_in_the_turn_in_which_it_is_paused_leaves_when_it_goes_on() {
+    let mut sim = linked();
+    let (to, from) = (sim.open(B, None), sim.open(A, None));
+    sim.with(B, |probe, _| probe.echoes = Some(from));
+    sim.pause_in_turn(B, |input| matches!(input, Input::Datagram { bytes, .. } if bytes == "y"));
+    for text in ["x", "y", "z"] {
+        sim.say(A, datagram(to, text));
+    }
+    sim.run_for(SECOND);
+    assert_eq!(sim.node(A).unwrap().texts(), ["x"]);
+    assert_eq!(sim.node(B).unwrap().texts(), ["x", "y"]);
+    let paused_at = sim.node(B).unwrap().turned;
+    sim.resume(B);
+    sim.run_for(MS);
+    assert_eq!(sim.node(A).unwrap().texts(), ["x", "y", "z"]);
+    let turned = sim.node(B).unwrap().turned;
+    assert!(paused_at + 900 * MS < turned, "the turn ends after the pause");
+}
+
+#[test]
 fn a_long_pause_ends_links_by_silence_and_drops_datagrams_beyond_the_buffer() {
     let mut sim = linked();
     let to = sim.open(B, None);
@@ -399,21 +419,31 @@ struct Probe {
     tick_at: Option<Instant>,
     ticked: Option<Instant>,
     forgets: bool,
+    /// When its last turn ended.
+    turned: Instant,
+    /// Where it sends what it hears by datagram.
+    echoes: Option<SocketAddr>,
 }
 
 fn probe(start: Start) -> Probe {
     Probe {
+        turned: start.instant,
         start,
         heard: Vec::new(),
         outputs: VecDeque::new(),
         tick_at: None,
         ticked: None,
         forgets: false,
+        echoes: None,
     }
 }
 
 impl Node for Probe {
     fn handle_input(&mut self, _now: Instant, input: Input) {
+        if let (Input::Datagram { bytes, .. }, Some(to)) = (&input, self.echoes) {
+            let bytes = bytes.clone();
+            self.outputs.push_back(Output::Datagram { socket: SOCKET, to, bytes });
+        }
         self.heard.push(input);
     }
 
@@ -422,6 +452,10 @@ impl Node for Probe {
         if !self.forgets {
             self.tick_at = None;
         }
+    }
+
+    fn end_turn(&mut self, now: Instant) {
+        self.turned = now;
     }
 
     fn poll_output(&mut self) -> Option<Output> {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use driver::{Input, NodeId, StopReason};
+use failover::replica::Ack;
+use rm::frames::Frame as _;
 use testkit::scenario::Problem;
 use testkit::{Command, Event, Fault, PhoneId, State};
 
@@ -24,6 +26,29 @@ fn what_an_owner_has_to_say_over_connections_after_a_short_pause_is_not_lost() {
         pause(&mut world, owner, Command::Hangup, hangs_up);
         ended(&mut world);
         assert_eq!((world.slots(), world.figure(owner, "rm_slots_lost_total")), (256, 0));
+    }
+}
+
+#[test]
+fn what_an_owner_says_in_a_turn_that_is_longer_than_its_lease_does_not_leave_without_one() {
+    for (pair, pause, is_taken) in [(PAIRS[1], 1000, true), (PAIRS[0], 200, false)] {
+        let (mut world, owner) = talking(6, Layout::Two, pair);
+        assert_eq!(owner, B2B, "the gate of the phones is its own");
+        let lets_go = |input: &Input| matches!(input, Input::Frame { kind: Ack::KIND, .. });
+        world.scenario.sim().pause_in_turn(owner, lets_go);
+        world.hang_up(PhoneId(pair.0));
+        world.run(Duration::from_millis(pause));
+        world.scenario.sim().resume(owner);
+        // Neither another owner's answer nor a new lease comes as soon.
+        world.run(Duration::from_micros(300));
+        let answer = (PhoneId(pair.0), "200 to BYE".to_owned());
+        let heard = world.scenario.with_fleet(|fleet, _| fleet.journal_mut().take_received());
+        assert!(!heard.contains_key(&answer), "{}", world.scenario);
+        world.run(Duration::from_millis(400));
+        ended(&mut world);
+        // What is said over connections waits.
+        assert_eq!(0 < world.figure(owner, "rm_muted_total"), is_taken);
+        assert_eq!(0 < world.figure(owner, "rm_slots_lost_total"), is_taken);
     }
 }
 

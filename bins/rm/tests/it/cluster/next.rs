@@ -45,6 +45,10 @@ impl Node for Next {
         self.rm.handle_timeout(now);
     }
 
+    fn end_turn(&mut self, now: Instant) {
+        self.rm.end_turn(now);
+    }
+
     fn poll_output(&mut self) -> Option<Output> {
         let output = self.news.pop_front().or_else(|| self.rm.poll_output())?;
         let Output::Frame { peer, class, kind, payload } = output else { return Some(output) };

@@ -62,6 +62,8 @@ pub(crate) enum Harm {
     PowerOff(NodeId),
     /// SIGSTOP, then SIGCONT.
     Pause(NodeId),
+    /// The same, in the middle of its next turn.
+    PauseInTurn(NodeId),
     /// Nothing comes or goes.
     Isolate(NodeId),
     /// Nothing that it sends arrives.
@@ -121,6 +123,7 @@ impl Harm {
             | Self::Restart(node)
             | Self::PowerOff(node)
             | Self::Pause(node)
+            | Self::PauseInTurn(node)
             | Self::Isolate(node)
             | Self::Mute(node)
             | Self::Deafen(node) => nodes.contains(&node),
@@ -308,7 +311,8 @@ impl Dice {
             0..=3 => Harm::Crash(node),
             4 => Harm::Restart(node),
             5 => Harm::PowerOff(node),
-            6 | 7 => Harm::Pause(node),
+            6 => Harm::Pause(node),
+            7 => Harm::PauseInTurn(node),
             8 => Harm::Isolate(node),
             9 => Harm::Mute(node),
             10 => Harm::Deafen(node),

@@ -133,6 +133,7 @@ impl Trial {
             Harm::Restart(node) => sim.restart(node),
             Harm::PowerOff(node) => sim.power_off(super::world::host(node)),
             Harm::Pause(node) => sim.pause(node),
+            Harm::PauseInTurn(node) => sim.pause_in_turn(node, |_| true),
             Harm::Isolate(node) => {
                 ids.into_iter().filter(|id| *id != node).for_each(|id| sim.cut_both(node, id));
             }
@@ -158,7 +159,7 @@ impl Trial {
         let sim = self.world.scenario.sim();
         match self.plan.harm {
             Harm::Crash(node) | Harm::PowerOff(node) => sim.restart(node),
-            Harm::Pause(node) => sim.resume(node),
+            Harm::Pause(node) | Harm::PauseInTurn(node) => sim.resume(node),
             Harm::Restart(_) => {}
             Harm::Isolate(_) | Harm::Mute(_) | Harm::Deafen(_) | Harm::Cut(..) => sim.heal_all(),
         }

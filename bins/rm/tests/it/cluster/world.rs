@@ -297,6 +297,14 @@ impl Node for Server {
         }
     }
 
+    fn end_turn(&mut self, now: Instant) {
+        match self {
+            Self::Rm(node) => node.end_turn(now),
+            Self::Next(node) => node.end_turn(now),
+            Self::Mediagate(node) => node.end_turn(now),
+        }
+    }
+
     fn poll_output(&mut self) -> Option<Output> {
         match self {
             Self::Rm(node) => node.poll_output(),
