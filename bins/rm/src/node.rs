@@ -11,9 +11,10 @@ use driver::store::{Loaded, Store};
 use driver::{Class, Input, Metrics, Node, Output, SocketId, Start, StopReason};
 use failover::controller::{self, Controller};
 use failover::ownership::{self, Ownership};
+use failover::slots::Reign;
 use failover::verdicts::Verdicts;
 use failover::voter::Voter;
-use failover::{Boot, Clock, Epoch, NodeId, UnixMs};
+use failover::{Boot, Clock, Epoch, NodeId, Slot, UnixMs};
 use tracing::{info, warn};
 
 use crate::b2b_role::B2bRole;
@@ -143,6 +144,11 @@ impl Rm {
     /// Returns the call machine, for figures and checks.
     pub fn b2b(&self) -> Option<&B2b> {
         self.b2b.as_ref().map(|role| &role.b2b)
+    }
+
+    /// Returns who owns a slot as this process knows it, for figures and checks.
+    pub fn reign(&self, slot: Slot) -> Option<Reign> {
+        self.b2b.as_ref()?.ownership.map().get(slot)
     }
 
     /// Lets the roles of this process know each other.

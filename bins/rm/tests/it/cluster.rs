@@ -2,8 +2,10 @@
 
 mod deaths;
 pub(crate) mod details;
+mod emitters;
 mod gates;
 mod held;
+mod laws;
 pub(crate) mod next;
 mod pair;
 mod plan;

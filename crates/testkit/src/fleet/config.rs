@@ -1,5 +1,6 @@
 //! What a fleet is made of, and which socket is whose.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub struct Config {
     pub domain: String,
     /// Where REGISTERs and new calls go; without it to the address in the URI.
     pub server: Option<SocketAddr>,
+    /// The phones that have another server than the rest.
+    pub servers: BTreeMap<PhoneId, SocketAddr>,
     /// The first SIP port. The phones share `sip_sockets` of them, and one
     /// more is for [`AnswersFrom::OtherSocket`](crate::AnswersFrom).
     pub sip_port: u16,
@@ -71,6 +74,7 @@ impl Config {
             first_user: 1000,
             domain: "example.org".to_owned(),
             server: None,
+            servers: BTreeMap::new(),
             sip_port: 5060,
             sip_sockets: 1,
             streams: 0,
@@ -118,7 +122,7 @@ impl Config {
 
     /// Returns where REGISTERs and new calls of a phone go.
     pub fn server_of(&self, phone: PhoneId) -> Option<SocketAddr> {
-        let mut server = self.server?;
+        let mut server = self.servers.get(&phone).copied().or(self.server)?;
         if self.has_streams(phone) && self.tls.is_some() {
             server.set_port(server.port() + 1);
         }

@@ -1,12 +1,12 @@
-//! Three gates, of which the owner of a call reaches only some.
+//! Two or three gates, of which the owner of a call reaches only some.
 
 use std::time::Duration;
 
 use driver::NodeId;
-use testkit::{PhoneId, seeds};
+use testkit::{Command, PhoneId, State, seeds};
 
 use super::pair::{hold_resume_and_end, takeovers, talking};
-use super::world::{GATE, Layout, OTHER_GATE, THIRD_GATE, World};
+use super::world::{B2B, GATE, Layout, OTHER_B2B, OTHER_GATE, Setup, THIRD_GATE, World};
 
 /// Of two other gates one is cut from the owner, too: it gives back what it cannot hand on.
 #[test]
@@ -85,4 +85,56 @@ fn calls_on_every_gate_go_on_while_their_owner_reaches_but_one() {
             taken => Err(format!("{taken} takeovers")),
         }
     });
+}
+
+#[test]
+fn an_owner_cut_from_its_standby_and_from_one_of_two_gates_serves_the_phones_of_both() {
+    for (seed, far) in [(40, GATE), (41, OTHER_GATE), (42, GATE), (43, OTHER_GATE)] {
+        let odd = (1..10).step_by(2).map(|phone| (PhoneId(phone), OTHER_GATE)).collect();
+        let mut world = World::build(seed, Setup { elsewhere: odd, ..Setup::new(Layout::Pair) });
+        world.start();
+        // Both at the first gate, both at the second, and one at each.
+        let mut calls = [(0, 2), (1, 3), (4, 5)].map(|(from, to)| (PhoneId(from), PhoneId(to)));
+        for (from, to) in calls {
+            world.call(from, to);
+        }
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&calls);
+        let owned = [B2B, OTHER_B2B].map(|b2b| world.figure(b2b, "rm_slots"));
+        for gate_or_standby in [OTHER_B2B, far] {
+            world.scenario.sim().cut_both(B2B, gate_or_standby);
+        }
+        world.run(Duration::from_secs(8));
+
+        assert_eq!(takeovers(&world), 0);
+        assert_eq!([B2B, OTHER_B2B].map(|b2b| world.figure(b2b, "rm_slots")), owned);
+        for turn in 0..2 {
+            for (one, other) in &mut calls {
+                hold_and_resume(&mut world, *one);
+                std::mem::swap(one, other);
+            }
+            world.scenario.assert_talking(&calls);
+            let call = if turn == 0 { (6, 7) } else { (9, 8) };
+            let call = world.call(PhoneId(call.0), PhoneId(call.1));
+            world.run(Duration::from_secs(1));
+            world.scenario.assert_talking(&[call]);
+            world.hang_up(call.0);
+        }
+        for (one, _) in calls {
+            world.hang_up(one);
+        }
+        world.run(Duration::from_secs(1));
+        world.scenario.assert_idle();
+        assert_eq!(world.live_calls(), 0);
+        assert_eq!(world.emitters.wrong(), Vec::<String>::new());
+    }
+}
+
+fn hold_and_resume(world: &mut World, phone: PhoneId) {
+    for (command, holds) in [(Command::Hold, true), (Command::Resume, false)] {
+        world.scenario.plan(Duration::ZERO, phone, command);
+        world.run(Duration::from_millis(500));
+        let state = State::Talking { holds, held: false };
+        assert_eq!(world.scenario.fleet().state(phone), state, "{}", world.scenario);
+    }
 }

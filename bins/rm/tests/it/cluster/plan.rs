@@ -1,5 +1,6 @@
 //! What a seed decides: phones, calls, what people do in them, and what is done to the cluster.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use testkit::{
     SpeaksFrom,
 };
 
-use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, Layout, OTHER_B2B, OTHER_MEDIAGATE};
+use super::world::{
+    B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE,
+};
 
 /// A run that follows from its seed.
 #[derive(Debug)]
@@ -24,10 +27,33 @@ pub(crate) struct Plan {
     pub(crate) harm: Harm,
     /// How long it lasts.
     pub(crate) outage: Duration,
-    /// The same mediagate's twin dies, too, this long after the first has healed.
-    pub(crate) second: Option<Duration>,
+    pub(crate) second: Option<Second>,
     /// What becomes of the b2bs' lines as long as the outage lasts.
     pub(crate) pen: Pen,
+    /// How many phones, the first ones, speak SIP over connections.
+    pub(crate) streams: u32,
+    /// How many addresses the phones share.
+    pub(crate) hops: u16,
+    /// The phones at another gate than the first.
+    pub(crate) elsewhere: BTreeMap<PhoneId, NodeId>,
+}
+
+/// Another harm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Second {
+    pub(crate) at: When,
+    pub(crate) harm: Harm,
+    /// How long it lasts, if it comes after the first.
+    pub(crate) outage: Duration,
+}
+
+/// When a second harm is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// This long after the first, and over with it.
+    Meanwhile(Duration),
+    /// This long after the first is over and every slot has a copy again.
+    After(Duration),
 }
 
 /// One call and what is done in it.
@@ -49,6 +75,8 @@ pub(crate) enum Fate {
     /// Somebody ends it, or a phone refuses to move for good: it hears nothing then, and the
     /// mediagate's silence ends the call. Gone on both sides, or on none.
     Free,
+    /// It changed when the only b2b died, whose disk had not been told: nobody knows of it but its phones.
+    Lost,
 }
 
 /// What is done to the cluster.
@@ -58,6 +86,8 @@ pub(crate) enum Harm {
     Crash(NodeId),
     /// SIGKILL, and started again at once.
     Restart(NodeId),
+    /// SIGKILL of every process; all are started again after the outage.
+    Everything,
     /// Its host loses power.
     PowerOff(NodeId),
     /// SIGSTOP, then SIGCONT.
@@ -78,31 +108,95 @@ impl Plan {
     /// Draws a run.
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
-        let layout = match dice.below(6) {
+        let layout = match dice.below(8) {
             0 => Layout::One,
             1 | 2 => Layout::Three,
-            3 => Layout::Two,
+            3 | 4 => Layout::Two,
             _ => Layout::Pair,
         };
         let path = dice.path();
         let count = 1 + dice.below(3);
-        let calls = (0..count)
+        let mut calls: Vec<PlannedCall> = (0..count)
             .map(|index| {
                 let first = u32::try_from(2 * index).unwrap_or_default();
                 dice.call(PhoneId(first), PhoneId(first + 1))
             })
             .collect();
         let harm = dice.harm(layout);
-        Self {
+        let streams = if dice.one_in(3) { dice.times(SPARE.0.into()) } else { 0 };
+        for PlannedCall { from, to, manners, .. } in &mut calls {
+            for (phone, manners) in [from, to].into_iter().zip(manners) {
+                if phone.0 < streams {
+                    // There is no other than its connection.
+                    manners.answers_from = AnswersFrom::OwnSocket;
+                }
+            }
+        }
+        let mut plan = Self {
             layout,
             path,
             calls,
             at_message: u32::try_from(1 + dice.below(30 * count)).unwrap_or_default(),
             harm,
             outage: dice.ms(50, 6000),
-            second: (harm.hits_a_mediagate() && dice.one_in(5)).then(|| dice.ms(3000, 6000)),
+            second: dice.one_in(3).then(|| dice.second(layout, harm)),
             pen: dice.pick(&[Pen::Writes, Pen::Writes, Pen::Stalls, Pen::Fails]),
+            streams,
+            hops: if streams == 0 && dice.one_in(4) { 2 } else { 10 },
+            elsewhere: BTreeMap::new(),
+        };
+        if let Some(other) = other_gate(layout) {
+            let spread = dice.one_in(2);
+            let odd = (0..SPARE.0).filter(|phone| spread && phone % 2 == 1);
+            plan.elsewhere = odd.map(|phone| (PhoneId(phone), other)).collect();
+            if harm.hits(first_gate(layout)) && !matches!(harm, Harm::Cut(..)) {
+                plan.elsewhere.extend((SPARE.0..SPARES_END).map(|phone| (PhoneId(phone), other)));
+            }
         }
+        plan
+    }
+
+    /// The gate that a phone signals through.
+    fn gate_of(&self, phone: PhoneId) -> NodeId {
+        self.elsewhere.get(&phone).copied().unwrap_or_else(|| first_gate(self.layout))
+    }
+
+    /// Whether the only b2b keeps its records on a disk: without one its death ends every call.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.is_alone()
+    }
+
+    fn is_alone(&self) -> bool {
+        matches!(self.layout, Layout::One | Layout::Three)
+    }
+
+    /// Whether new calls of the spare phones find their way while a harm lasts.
+    pub(crate) fn serves_during(&self, harm: Harm) -> bool {
+        !self.takes_the_way(harm, SPARE)
+    }
+
+    /// Whether nothing of a phone reaches any b2b, or not that of each slot, while a harm lasts.
+    fn takes_the_way(&self, harm: Harm, phone: PhoneId) -> bool {
+        let gate = self.gate_of(phone);
+        let Harm::Cut(from, to, _) = harm else {
+            return harm.hits(gate) || (self.is_alone() && harm.hits(B2B));
+        };
+        let ends = [from, to];
+        let apart = |one, other| ends.contains(&one) && ends.contains(&other);
+        match self.layout {
+            Layout::Three => apart(GATE, B2B),
+            Layout::Two => apart(B2B, OTHER_B2B),
+            Layout::One | Layout::Pair | Layout::Gates => false,
+        }
+    }
+
+    /// Whether what a call has under way may be gone for good by a harm: phones do not repeat what they
+    /// said over a connection, and no b2b what it said through a gate that is away.
+    pub(crate) fn may_cost(&self, call: &PlannedCall, harm: Harm) -> bool {
+        let phones = [call.from, call.to];
+        let streams = phones.iter().any(|phone| phone.0 < self.streams);
+        let signals = [GATE, OTHER_GATE, B2B, OTHER_B2B].into_iter().any(|node| harm.hits(node));
+        phones.into_iter().any(|phone| self.takes_the_way(harm, phone)) || (streams && signals)
     }
 
     /// Whether the network between phones and cluster neither loses nor reorders.
@@ -118,16 +212,37 @@ impl Harm {
     }
 
     fn hits_one_of(self, nodes: [NodeId; 2]) -> bool {
+        nodes.into_iter().any(|node| self.hits(node))
+    }
+
+    /// Whether this node is harmed, or a way from it or to it.
+    pub(crate) fn hits(self, node: NodeId) -> bool {
         match self {
-            Self::Crash(node)
-            | Self::Restart(node)
-            | Self::PowerOff(node)
-            | Self::Pause(node)
-            | Self::PauseInTurn(node)
-            | Self::Isolate(node)
-            | Self::Mute(node)
-            | Self::Deafen(node) => nodes.contains(&node),
-            Self::Cut(from, to, _) => nodes.contains(&from) || nodes.contains(&to),
+            Self::Everything => true,
+            Self::Crash(victim)
+            | Self::Restart(victim)
+            | Self::PowerOff(victim)
+            | Self::Pause(victim)
+            | Self::PauseInTurn(victim)
+            | Self::Isolate(victim)
+            | Self::Mute(victim)
+            | Self::Deafen(victim) => victim == node,
+            Self::Cut(from, to, _) => [from, to].contains(&node),
+        }
+    }
+
+    /// Whether a process loses what it had in memory.
+    pub(crate) fn kills(self, node: NodeId) -> bool {
+        match self {
+            Self::Everything | Self::Crash(_) | Self::Restart(_) | Self::PowerOff(_) => {
+                self.hits(node)
+            }
+            Self::Pause(_)
+            | Self::PauseInTurn(_)
+            | Self::Isolate(_)
+            | Self::Mute(_)
+            | Self::Deafen(_)
+            | Self::Cut(..) => false,
         }
     }
 
@@ -139,12 +254,11 @@ impl Harm {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { layout, path, calls, at_message, harm, outage, second, pen } = self;
+        let Self { layout, path, calls, at_message, harm, outage, second, pen, .. } = self;
+        let Self { streams, hops, elsewhere, .. } = self;
         writeln!(f, "layout {layout:?}, {path:?}")?;
-        writeln!(
-            f,
-            "{harm:?} at message {at_message} for {outage:?}, second death {second:?}, {pen:?}"
-        )?;
+        writeln!(f, "{harm:?} at message {at_message} for {outage:?}, then {second:?}, {pen:?}")?;
+        writeln!(f, "{streams} phones on TCP, {hops} addresses, at another gate {elsewhere:?}")?;
         for PlannedCall { from, to, manners, acts, fate } in calls {
             writeln!(f, "{from} calls {to}: {fate:?}, {acts:?}")?;
             writeln!(f, "  {:?}\n  {:?}", manners[0], manners[1])?;
@@ -152,6 +266,27 @@ impl fmt::Display for Plan {
         Ok(())
     }
 }
+
+/// The gate of phones of which nothing else is said.
+fn first_gate(layout: Layout) -> NodeId {
+    match layout {
+        Layout::One | Layout::Two => B2B,
+        Layout::Three | Layout::Pair | Layout::Gates => GATE,
+    }
+}
+
+fn other_gate(layout: Layout) -> Option<NodeId> {
+    match layout {
+        Layout::One | Layout::Three => None,
+        Layout::Two => Some(OTHER_B2B),
+        Layout::Pair | Layout::Gates => Some(OTHER_GATE),
+    }
+}
+
+/// The first of the phones that begin calls of their own during an outage.
+pub(crate) const SPARE: PhoneId = PhoneId(6);
+
+const SPARES_END: u32 = 8;
 
 /// SplitMix64.
 struct Dice(u64);
@@ -297,16 +432,38 @@ impl Dice {
         }
     }
 
-    fn harm(&mut self, layout: Layout) -> Harm {
+    fn second(&mut self, layout: Layout, first: Harm) -> Second {
+        let harm = self.harm(layout);
+        let of_media = [first, harm].map(Harm::hits_a_mediagate);
+        let at = match (of_media[0] != of_media[1] && self.one_in(2), first) {
+            (true, first) if ![first, harm].iter().any(|one| one.hits(CONTROLLER)) => {
+                When::Meanwhile(self.ms(0, 1000))
+            }
+            _ => When::After(self.ms(0, 3000)),
+        };
+        Second { at, harm, outage: self.ms(50, 3000) }
+    }
+
+    fn victim(&mut self, layout: Layout) -> NodeId {
         let gateway =
             self.pick(&[FIRST_MEDIAGATE, FIRST_MEDIAGATE, FIRST_MEDIAGATE, OTHER_MEDIAGATE]);
-        let node = match layout {
-            Layout::Pair | Layout::Gates if !self.one_in(4) => self.pick(&[B2B, OTHER_B2B]),
-            Layout::Three | Layout::Pair | Layout::Gates | Layout::Two if self.one_in(4) => {
-                CONTROLLER
+        match layout {
+            Layout::One => self.pick(&[B2B, B2B, gateway]),
+            Layout::Three => self.pick(&[GATE, B2B, B2B, CONTROLLER, gateway, gateway]),
+            Layout::Two => self.pick(&[B2B, B2B, OTHER_B2B, OTHER_B2B, CONTROLLER, gateway]),
+            Layout::Pair | Layout::Gates => {
+                let b2b = self.pick(&[B2B, OTHER_B2B]);
+                let gate = self.pick(&[GATE, GATE, OTHER_GATE]);
+                self.pick(&[b2b, b2b, b2b, gate, CONTROLLER, gateway, gateway])
             }
-            Layout::One | Layout::Three | Layout::Pair | Layout::Gates | Layout::Two => gateway,
-        };
+        }
+    }
+
+    fn harm(&mut self, layout: Layout) -> Harm {
+        if matches!(layout, Layout::One | Layout::Three) && self.one_in(8) {
+            return Harm::Everything;
+        }
+        let node = self.victim(layout);
         match self.below(12) {
             0..=3 => Harm::Crash(node),
             4 => Harm::Restart(node),

@@ -1,11 +1,11 @@
-//! Clusters in which a media role or a b2b dies or misbehaves at a random message.
+//! Clusters in which any process dies, hangs, is cut off or comes back at a random message.
 
 use testkit::seeds;
 
 use super::trial;
 
 #[test]
-fn no_call_is_lost_whatever_happens_to_a_media_role_or_a_b2b_at_any_message() {
+fn no_call_is_lost_whatever_happens_to_any_process_at_any_message() {
     seeds::each(0..300, |seed| trial::run(seed).map(drop));
 }
 

@@ -40,7 +40,7 @@ fn both_phones_are_told_at_once_and_never_hear_of_the_dead_address_again() {
     let same_version = SameVersion::Ignored;
     let mut world = talking(1, &Manners { same_version, ..Manners::default() });
     let dead_at = world.scenario.now();
-    world.scenario.with_fleet(|fleet, _| fleet.forbid(host(FIRST_MEDIAGATE)));
+    world.scenario.with_fleet(|fleet, _| fleet.forbid(host(Layout::Three, FIRST_MEDIAGATE)));
     world.scenario.sim().crash(FIRST_MEDIAGATE);
     world.run(Duration::from_secs(2));
 
@@ -63,7 +63,7 @@ fn a_mediagate_that_hangs_is_left_and_sees_no_old_call_when_it_goes_on() {
     for power_cut in [false, true] {
         let mut world = talking(4, &Manners::default());
         if power_cut {
-            world.scenario.sim().power_off(host(FIRST_MEDIAGATE));
+            world.scenario.sim().power_off(host(Layout::Three, FIRST_MEDIAGATE));
         } else {
             world.scenario.sim().pause(FIRST_MEDIAGATE);
         }

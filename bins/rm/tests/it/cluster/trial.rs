@@ -3,13 +3,18 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use driver::NodeId;
 use driver::sim::Pen;
+use driver::store::MemoryDisk;
 use testkit::scenario::{PHONES, Problem};
-use testkit::{Command, Fault, PhoneId, State};
+use testkit::{Command, Fault, Manners, PhoneId, State};
 
 use super::details::{Details, Told};
-use super::plan::{Fate, Harm, Plan, PlannedCall};
-use super::world::{B2B, FIRST_MEDIAGATE, OTHER_B2B, OTHER_MEDIAGATE, World, nodes};
+use super::laws;
+use super::plan::{Fate, Harm, Plan, PlannedCall, SPARE, Second, When};
+use super::world::{
+    B2B, FIRST_MEDIAGATE, Layout, OTHER_B2B, OTHER_MEDIAGATE, Setup, World, host, nodes,
+};
 
 /// Runs a seed to its end.
 ///
@@ -18,7 +23,16 @@ use super::world::{B2B, FIRST_MEDIAGATE, OTHER_B2B, OTHER_MEDIAGATE, World, node
 pub(crate) fn run(seed: u64) -> Result<u64, String> {
     let plan = Plan::new(seed);
     let details = Details::listen();
-    let mut trial = Trial { world: World::new(seed, plan.layout), plan, seed, details };
+    let disk = MemoryDisk::default();
+    let setup = Setup {
+        disk: plan.has_disk().then(|| disk.clone()),
+        streams: plan.streams,
+        hops: plan.hops,
+        elsewhere: plan.elsewhere.clone(),
+        ..Setup::new(plan.layout)
+    };
+    let world = World::build(seed, setup);
+    let mut trial = Trial { world, plan, seed, details, disk, begun_at: Duration::ZERO };
     trial.run()
 }
 
@@ -37,6 +51,9 @@ enum Wrong {
     /// An answered call that ended has no detail record, or a call has two.
     #[expect(dead_code, reason = "for the message")]
     Detail(String, Told),
+    /// What phones saw that no cluster may let them see.
+    #[expect(dead_code, reason = "for the message")]
+    Law(String),
 }
 
 struct Trial {
@@ -44,6 +61,9 @@ struct Trial {
     plan: Plan,
     world: World,
     details: Details,
+    disk: MemoryDisk,
+    /// When the calls began, on the world's clock.
+    begun_at: Duration,
 }
 
 impl Trial {
@@ -52,29 +72,71 @@ impl Trial {
         self.set_paths();
         self.begin_calls();
         self.world.scenario.run_until_message(Duration::from_secs(6), self.plan.at_message);
-        self.harm(self.plan.harm);
-        if self.plan.harm.hits_a_b2b() {
-            self.world.run(PROBE);
-        }
-        let probe = (FIRST_SPARE, PhoneId(FIRST_SPARE.0 + 1));
-        self.probe(probe)?;
-        self.world.run(self.plan.outage.saturating_sub(PROBE));
-        self.heal();
-        self.eventually("the new call talks", SETTLE, |trial| trial.not_talking(&[probe]))?;
-        if let Some(after) = self.plan.second {
+        let probe = PlannedCall {
+            from: SPARE,
+            to: PhoneId(SPARE.0 + 1),
+            manners: [Manners::default(), Manners::default()],
+            acts: Vec::new(),
+            fate: Fate::Talks,
+        };
+        let pair = (probe.from, probe.to);
+        self.first(pair)?;
+        self.eventually("the new call talks", self.settled(), |trial| trial.not_talking(&[pair]))?;
+        self.plan.calls.push(probe);
+        if let Some(Second { at: When::After(after), harm, outage }) = self.plan.second {
+            self.eventually("every slot has a copy", SETTLE, |trial| {
+                left(trial.unprotected_slots())
+            })?;
             self.world.run(after);
-            self.kill_the_other();
+            self.do_harm(harm, outage, self.plan.harm.hits_a_mediagate());
+            self.world.run(outage);
+            self.heal(harm);
         }
-        self.eventually("every call is as it should be", SETTLE, Self::wrong_calls)?;
-        self.end(probe)
+        self.eventually("every call is as it should be", self.settled(), Self::wrong_calls)?;
+        self.end()
+    }
+
+    /// Does the first harm, and the second if that comes meanwhile; begins a new call.
+    fn first(&mut self, probe: (PhoneId, PhoneId)) -> Result<(), String> {
+        let Plan { harm, mut outage, second, .. } = self.plan;
+        self.set_pens(self.plan.pen);
+        let meanwhile = match second {
+            Some(Second { at: When::Meanwhile(after), harm, .. }) => Some((after, harm)),
+            Some(Second { at: When::After(_), .. }) | None => None,
+        };
+        self.do_harm(harm, outage, false);
+        if let Some((after, other)) = meanwhile {
+            self.world.run(after);
+            self.do_harm(other, outage, true);
+        } else if self.plan.serves_during(harm) {
+            if harm.hits_a_b2b() || !harm.hits_a_mediagate() {
+                self.world.run(PROBE);
+            }
+            self.probe(probe)?;
+            outage = outage.saturating_sub(PROBE);
+        }
+        self.world.run(outage);
+        self.heal(harm);
+        if let Some((_, other)) = meanwhile {
+            self.heal(other);
+        }
+        self.set_pens(Pen::Writes);
+        if meanwhile.is_some() || !self.plan.serves_during(harm) {
+            self.world.run(BACK);
+            self.world.call(probe.0, probe.1);
+        }
+        Ok(())
     }
 
     /// Ends everything, and looks for what is left.
-    fn end(&mut self, probe: (PhoneId, PhoneId)) -> Result<u64, String> {
-        for phone in self.plan.calls.iter().map(|call| call.from).chain([probe.1]) {
-            self.world.scenario.plan(Duration::ZERO, phone, Command::Hangup);
+    fn end(&mut self) -> Result<u64, String> {
+        for call in &self.plan.calls {
+            self.world.scenario.plan(Duration::ZERO, call.from, Command::Hangup);
+            if call.fate == Fate::Lost {
+                self.world.scenario.plan(Duration::ZERO, call.to, Command::Hangup);
+            }
         }
-        self.eventually("every phone is idle", SETTLE, |trial| {
+        self.eventually("every phone is idle", self.settled(), |trial| {
             trial.world.scenario.not_idle().into_iter().map(Wrong::Phone).collect()
         })?;
         self.eventually("the b2b holds no call", SETTLE, |trial| left(trial.world.live_calls()))?;
@@ -86,17 +148,56 @@ impl Trial {
         self.eventually("every slot has one owner", SETTLE, |trial| {
             left(trial.world.slots().abs_diff(failover::slots::SLOTS))
         })?;
-        let last = (PhoneId(FIRST_SPARE.0 + 2), PhoneId(FIRST_SPARE.0 + 3));
+        let last = (PhoneId(SPARE.0 + 2), PhoneId(SPARE.0 + 3));
         self.world.call(last.0, last.1);
         self.eventually("a last call talks", Duration::from_secs(8), |trial| {
             trial.not_talking(&[last])
         })?;
         self.check("no rule is broken", &self.broken())?;
-        let may_repeat = self.plan.harm.hits_a_b2b();
+        self.check("phones see what they may", &self.broken_laws())?;
+        let may_repeat = self.harms().any(Harm::hits_a_b2b);
         let wrong = self.details.wrong(&self.world, &self.world.calls(), may_repeat).into_iter();
         let wrong: Vec<Wrong> = wrong.map(|(call, told)| Wrong::Detail(call, told)).collect();
+        // What the disk was not told, no detail record can be of.
+        let lost = self.plan.calls.iter().filter(|call| call.fate == Fate::Lost).count();
+        let wrong = if wrong.len() <= lost { Vec::new() } else { wrong };
         self.check("each call has one detail record", &wrong)?;
         Ok(self.world.scenario.sim().trace())
+    }
+
+    fn harms(&self) -> impl Iterator<Item = Harm> {
+        std::iter::once(self.plan.harm).chain(self.plan.second.map(|second| second.harm))
+    }
+
+    /// No ghost is left after this: a phone on a connection gives up what nobody repeats after 32 s, and
+    /// silence ends what the other side does not know of.
+    fn settled(&self) -> Duration {
+        if self.plan.streams == 0 { SETTLE } else { SETTLE + Duration::from_secs(40) }
+    }
+
+    fn unprotected_slots(&self) -> usize {
+        let b2bs = b2bs(self.plan.layout).into_iter();
+        let slots: u64 = b2bs.map(|b2b| self.world.figure(b2b, "rm_slots_unprotected")).sum();
+        usize::try_from(slots).expect("there are few")
+    }
+
+    /// The laws of `laws`, and one speaker a slot.
+    fn broken_laws(&self) -> Vec<Wrong> {
+        let (fleet, owners) = (self.world.scenario.fleet(), b2bs(self.plan.layout).len());
+        let (entries, config) = (fleet.journal().entries(), fleet.config());
+        let mut wrong = laws::strange_messages(entries, config);
+        wrong.extend(laws::overfull_hops(entries, config, owners));
+        wrong.extend(self.world.emitters.wrong());
+        if !self.harms().any(Harm::hits_a_mediagate) {
+            let moved = laws::moved(entries).into_iter();
+            wrong.extend(moved.map(|phone| format!("{phone} is moved though no mediagate died")));
+        }
+        // The next owner repeats a BYE whose answer only the one before it heard.
+        let takeovers = self.harms().filter(|harm| harm.hits_a_b2b()).count();
+        let byes = laws::repeated_byes(entries).into_iter();
+        let byes = byes.filter(|(_, repeats)| takeovers < *repeats);
+        wrong.extend(byes.map(|(phone, repeats)| format!("{phone}: {repeats} BYEs again")));
+        wrong.into_iter().map(Wrong::Law).collect()
     }
 
     fn set_paths(&mut self) {
@@ -108,6 +209,7 @@ impl Trial {
     }
 
     fn begin_calls(&mut self) {
+        self.begun_at = self.world.scenario.sim().elapsed();
         let scenario = &mut self.world.scenario;
         for call in &self.plan.calls {
             for (phone, manners) in [call.from, call.to].into_iter().zip(&call.manners) {
@@ -124,14 +226,41 @@ impl Trial {
         }
     }
 
+    /// Says what may become of each call by a harm of this length, and does it.
+    fn do_harm(&mut self, harm: Harm, outage: Duration, is_busy: bool) {
+        let elapsed = self.world.scenario.sim().elapsed().saturating_sub(self.begun_at);
+        for place in 0..self.plan.calls.len() {
+            let call = &self.plan.calls[place];
+            let around = elapsed.saturating_sub(OPEN)..elapsed + outage + PROBE;
+            let acts = call.acts.iter().any(|(at, ..)| around.contains(at));
+            let is_call = |command: &Command| matches!(command, Command::Call { .. });
+            let mut begins = call.acts.iter().filter(|(.., command)| is_call(command));
+            let begins = begins.any(|(at, ..)| elapsed <= *at);
+            let stands = self.not_talking(&[(call.from, call.to)]).is_empty();
+            if !self.plan.may_cost(call, harm) || (stands && !acts && !is_busy) {
+                continue;
+            }
+            let forgets = self.plan.has_disk() && harm.kills(B2B) && (stands || !begins);
+            let fate = if forgets { Fate::Lost } else { Fate::Free };
+            if call.fate != Fate::Lost {
+                self.plan.calls[place].fate = fate;
+            }
+        }
+        self.harm(harm);
+    }
+
     fn harm(&mut self, harm: Harm) {
-        self.set_pens(self.plan.pen);
+        if harm.kills(B2B) {
+            self.disk.crash(self.world.scenario.now(), WINDOW);
+        }
         let ids: Vec<_> = nodes(self.plan.layout).into_iter().chain([PHONES]).collect();
+        let layout = self.plan.layout;
         let sim = self.world.scenario.sim();
         match harm {
             Harm::Crash(node) => sim.crash(node),
             Harm::Restart(node) => sim.restart(node),
-            Harm::PowerOff(node) => sim.power_off(super::world::host(node)),
+            Harm::Everything => nodes(layout).into_iter().for_each(|node| sim.crash(node)),
+            Harm::PowerOff(node) => sim.power_off(host(layout, node)),
             Harm::Pause(node) => sim.pause(node),
             Harm::PauseInTurn(node) => sim.pause_in_turn(node, |_| true),
             Harm::Isolate(node) => {
@@ -149,26 +278,21 @@ impl Trial {
     }
 
     fn set_pens(&mut self, pen: Pen) {
-        for b2b in nodes(self.plan.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id)) {
+        for b2b in b2bs(self.plan.layout) {
             self.world.scenario.sim().set_pen(b2b, pen);
         }
     }
 
-    fn heal(&mut self) {
-        self.set_pens(Pen::Writes);
+    fn heal(&mut self, harm: Harm) {
+        let layout = self.plan.layout;
         let sim = self.world.scenario.sim();
-        match self.plan.harm {
+        match harm {
             Harm::Crash(node) | Harm::PowerOff(node) => sim.restart(node),
+            Harm::Everything => nodes(layout).into_iter().for_each(|node| sim.restart(node)),
             Harm::Pause(node) | Harm::PauseInTurn(node) => sim.resume(node),
             Harm::Restart(_) => {}
             Harm::Isolate(_) | Harm::Mute(_) | Harm::Deafen(_) | Harm::Cut(..) => sim.heal_all(),
         }
-    }
-
-    fn kill_the_other(&mut self) {
-        self.world.scenario.sim().crash(OTHER_MEDIAGATE);
-        self.world.run(Duration::from_secs(1));
-        self.world.scenario.sim().restart(OTHER_MEDIAGATE);
     }
 
     /// Begins a new call while something is wrong: it is answered within a second.
@@ -198,6 +322,7 @@ impl Trial {
                     problems.extend(missing.into_iter().map(Wrong::Phone));
                     problems.extend(self.disagree(call));
                 }
+                Fate::Lost => {}
                 Fate::Free if self.is_idle(call) => {}
                 Fate::Free => {
                     let lost = missing.into_iter().filter(|problem| !is_deaf(problem));
@@ -239,15 +364,24 @@ impl Trial {
                     | Fault::UnknownCall
             )
         };
-        // The next owner repeats a BYE whose answer only the one before it heard.
-        let repeats_byes = self.plan.harm.hits_a_b2b();
+        // Those are counted: see `broken_laws`.
+        let repeats_byes = self.harms().any(Harm::hits_a_b2b);
         let is_repeated = |problem: &Problem| {
             let Problem::Broken { fault: Fault::AfterEnd { method }, .. } = problem else {
                 return false;
             };
             repeats_byes && method == "BYE"
         };
-        let broken = self.world.scenario.broken().into_iter();
+        // A record that is older than the call counts from older numbers.
+        let lost = self.plan.calls.iter().filter(|call| call.fate == Fate::Lost);
+        let lost: Vec<PhoneId> = lost.flat_map(|call| [call.from, call.to]).collect();
+        let is_old = |problem: &Problem| {
+            let Problem::Broken { phone: Some(phone), fault } = problem else { return false };
+            let numbers =
+                matches!(fault, Fault::CSeqNotRising { .. } | Fault::OriginVersion { .. });
+            numbers && lost.contains(phone)
+        };
+        let broken = self.world.scenario.broken().into_iter().filter(|problem| !is_old(problem));
         let broken = broken.filter(|problem| clean || !blames_the_network(problem));
         broken.filter(|problem| !is_repeated(problem)).map(Wrong::Phone).collect()
     }
@@ -288,15 +422,25 @@ impl Trial {
     }
 }
 
+fn b2bs(layout: Layout) -> Vec<NodeId> {
+    nodes(layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id)).collect()
+}
+
 fn left(count: usize) -> Vec<Wrong> {
     (0 < count).then_some(Wrong::Left(count)).into_iter().collect()
 }
 
-/// The phones that begin calls of their own during an outage.
-const FIRST_SPARE: PhoneId = PhoneId(6);
-
 /// New calls work this long after a death.
 const PROBE: Duration = Duration::from_secs(1);
+
+/// What starts again serves this long after.
+const BACK: Duration = Duration::from_secs(3);
+
+/// What the store may lose: a group, and a commit.
+const WINDOW: Duration = Duration::from_millis(30);
+
+/// Nothing that a phone does is open for longer, as patient as the other is.
+const OPEN: Duration = Duration::from_secs(6);
 
 /// No ghost is left after this.
 const SETTLE: Duration = Duration::from_secs(60);

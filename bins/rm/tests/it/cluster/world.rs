@@ -1,6 +1,6 @@
 //! A cluster of `rm` and `mediagate` nodes with phones, in the simulator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use rm::{ListenerConfig, Peer, PeerRoles, Rm, Roles};
 use testkit::scenario::Scenario;
 use testkit::{Command, PhoneId};
 
+use super::emitters::{Emitters, Watched};
 use super::next::Next;
 
 /// The gate.
@@ -51,22 +52,34 @@ pub(crate) enum Layout {
 /// Any node of the cluster.
 pub(crate) enum Server {
     /// Signalling.
-    Rm(Box<Rm>),
+    Rm(Box<Watched>),
     /// Signalling of the next version.
     Next(Next),
     /// Media.
     Mediagate(Box<Mediagate>),
 }
 
-/// How many phones, the first ones, speak SIP over connections, and with what TLS.
-struct Streams {
-    phones: u32,
-    tls: Option<SipTls>,
+/// What a cluster has that not each has.
+pub(crate) struct Setup {
+    pub(crate) layout: Layout,
+    /// What the b2b keeps its records on.
+    pub(crate) disk: Option<MemoryDisk>,
+    /// How many phones, the first ones, speak SIP over connections.
+    pub(crate) streams: u32,
+    /// With what TLS.
+    pub(crate) tls: Option<SipTls>,
+    /// The phones at another gate than the first.
+    pub(crate) elsewhere: BTreeMap<PhoneId, NodeId>,
+    /// How many addresses the phones share.
+    pub(crate) hops: u16,
+    pub(crate) ip: fn(u8) -> IpAddr,
 }
 
-impl Streams {
-    fn none() -> Self {
-        Self { phones: 0, tls: None }
+impl Setup {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let elsewhere = BTreeMap::new();
+        // Each has an address of its own, as behind no two phones stands one next hop.
+        Self { layout, disk: None, streams: 0, tls: None, elsewhere, hops: 10, ip }
     }
 }
 
@@ -76,56 +89,55 @@ pub(crate) struct World {
     pub(crate) scenario: Scenario<Server>,
     /// Nodes that start in the next version from now on.
     upgraded: Arc<Mutex<BTreeSet<NodeId>>>,
+    pub(crate) emitters: Emitters,
 }
 
 impl World {
     /// Builds a cluster with ten phones.
     pub(crate) fn new(seed: u64, layout: Layout) -> Self {
-        Self::with_disk(seed, layout, None)
+        Self::build(seed, Setup::new(layout))
     }
 
     /// Builds a cluster whose b2b keeps its records on a disk.
     pub(crate) fn with_disk(seed: u64, layout: Layout, disk: Option<&MemoryDisk>) -> Self {
-        Self::build(seed, layout, disk, &Streams::none(), ip)
+        Self::build(seed, Setup { disk: disk.cloned(), ..Setup::new(layout) })
     }
 
     /// Builds a cluster whose first phones speak SIP over connections.
     pub(crate) fn with_streams(seed: u64, layout: Layout, streams: u32) -> Self {
-        Self::build(seed, layout, None, &Streams { phones: streams, tls: None }, ip)
+        Self::build(seed, Setup { streams, ..Setup::new(layout) })
     }
 
     /// The same with TLS on these connections.
-    pub(crate) fn with_tls(seed: u64, layout: Layout, phones: u32, tls: SipTls) -> Self {
-        Self::build(seed, layout, None, &Streams { phones, tls: Some(tls) }, ip)
+    pub(crate) fn with_tls(seed: u64, layout: Layout, streams: u32, tls: SipTls) -> Self {
+        Self::build(seed, Setup { streams, tls: Some(tls), ..Setup::new(layout) })
     }
 
     /// The same with IPv6 everywhere.
     pub(crate) fn with_ipv6(seed: u64, layout: Layout, streams: u32) -> Self {
         let ip = |host| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)]);
-        Self::build(seed, layout, None, &Streams { phones: streams, tls: None }, ip)
+        Self::build(seed, Setup { streams, ip, ..Setup::new(layout) })
     }
 
-    fn build(
-        seed: u64,
-        layout: Layout,
-        disk: Option<&MemoryDisk>,
-        streams: &Streams,
-        ip: fn(u8) -> IpAddr,
-    ) -> Self {
+    /// Builds a cluster with ten phones.
+    pub(crate) fn build(seed: u64, setup: Setup) -> Self {
         super::details::install();
+        let Setup { layout, disk, streams, tls, elsewhere, hops, ip } = setup;
+        let gate_at = |gate| SocketAddr::new(ip(host_number(layout, gate)), 5060);
         let phones = testkit::Config {
             phones: 10,
-            // Each has an address of its own, as behind no two phones stands one next hop.
-            sip_sockets: 10,
-            streams: streams.phones,
-            tls: streams.tls.clone(),
+            sip_sockets: hops,
+            streams,
+            tls: tls.clone(),
             server: Some(SocketAddr::new(ip(1), 5060)),
+            servers: elsewhere.iter().map(|(phone, gate)| (*phone, gate_at(*gate))).collect(),
             ..testkit::Config::new(ip(9))
         };
+        let emitters = Emitters::default();
         let upgraded = Arc::new(Mutex::new(BTreeSet::new()));
         let mut scenario = Scenario::new(seed, driver::sim::Config::default(), phones);
         for mut config in signalling(layout, ip) {
-            config.listeners.extend(secure(&config, streams.tls.as_ref()));
+            config.listeners.extend(secure(&config, tls.as_ref()));
             let dial: Vec<(NodeId, Class)> = config
                 .run()
                 .links
@@ -133,13 +145,19 @@ impl World {
                 .iter()
                 .flat_map(|dial| dial.classes.iter().map(|class| (dial.peer, *class)))
                 .collect();
-            let disk = disk.filter(|_| config.roles.b2b).cloned();
+            let disk = disk.clone().filter(|_| config.roles.b2b);
+            let emitters = emitters.clone();
             let (id, upgraded) = (NodeId(config.node.0), Arc::clone(&upgraded));
             scenario.add(id, config.address, &dial, move |start| {
                 let store = disk.as_ref().map(Store::memory);
                 let rm = Rm::with_store(&config, &start, store);
                 let is_next = upgraded.lock().unwrap().contains(&id);
-                if is_next { Server::Next(Next::new(rm)) } else { Server::Rm(Box::new(rm)) }
+                if is_next {
+                    return Server::Next(Next::new(rm));
+                }
+                let b2bs = [B2B, OTHER_B2B].map(|b2b| failover::NodeId(b2b.0));
+                let watched = Watched::new(rm, failover::NodeId(id.0), b2bs, emitters.clone());
+                Server::Rm(Box::new(watched))
             });
         }
         for (id, host) in [(FIRST_MEDIAGATE, 3), (OTHER_MEDIAGATE, 5)] {
@@ -152,7 +170,7 @@ impl World {
                 Server::Mediagate(Box::new(Mediagate::new(&config, start)))
             });
         }
-        Self { layout, scenario, upgraded }
+        Self { layout, scenario, upgraded, emitters }
     }
 
     /// Waits until the cluster can carry calls, and registers every phone.
@@ -234,7 +252,7 @@ impl World {
     fn b2bs(&self) -> impl Iterator<Item = (NodeId, &b2bua::B2b)> {
         let nodes = nodes(self.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id));
         nodes.filter_map(|id| match self.scenario.server(id)? {
-            Server::Rm(rm) => Some((id, rm.b2b()?)),
+            Server::Rm(watched) => Some((id, watched.rm.b2b()?)),
             Server::Next(next) => Some((id, next.rm.b2b()?)),
             Server::Mediagate(_) => None,
         })
@@ -269,14 +287,21 @@ pub(crate) fn nodes(layout: Layout) -> Vec<NodeId> {
     }
 }
 
-/// The host of a node that has one of its own.
-pub(crate) fn host(node: NodeId) -> IpAddr {
-    match node {
-        B2B => ip(2),
-        FIRST_MEDIAGATE => ip(3),
-        CONTROLLER => ip(4),
-        OTHER_B2B => ip(6),
-        _ => ip(5),
+/// The host of a node.
+pub(crate) fn host(layout: Layout, node: NodeId) -> IpAddr {
+    ip(host_number(layout, node))
+}
+
+fn host_number(layout: Layout, node: NodeId) -> u8 {
+    match (layout, node) {
+        (_, GATE) | (Layout::One | Layout::Two, B2B) => 1,
+        (_, B2B) => 2,
+        (_, FIRST_MEDIAGATE) => 3,
+        (_, CONTROLLER) => 4,
+        (_, OTHER_B2B) => 6,
+        (_, OTHER_GATE) => 7,
+        (_, THIRD_GATE) => 8,
+        (_, _) => 5,
     }
 }
 
@@ -336,20 +361,17 @@ fn signalling(layout: Layout, ip: fn(u8) -> IpAddr) -> Vec<rm::Config> {
     let b2b = Roles { b2b: true, ..Roles::default() };
     let controller = Roles { controller: true, ..Roles::default() };
     let all = Roles { gate: true, b2b: true, controller: true };
-    let pair = [
-        (GATE, 1, gate),
-        (B2B, 2, b2b),
-        (CONTROLLER, 4, controller),
-        (OTHER_B2B, 6, b2b),
-        (OTHER_GATE, 7, gate),
-    ];
+    let pair =
+        [(GATE, gate), (B2B, b2b), (CONTROLLER, controller), (OTHER_B2B, b2b), (OTHER_GATE, gate)];
     let parts = match layout {
-        Layout::One => vec![(B2B, 1, all)],
-        Layout::Three => vec![(GATE, 1, gate), (B2B, 2, b2b), (CONTROLLER, 4, controller)],
+        Layout::One => vec![(B2B, all)],
+        Layout::Three => vec![(GATE, gate), (B2B, b2b), (CONTROLLER, controller)],
         Layout::Pair => pair.to_vec(),
-        Layout::Gates => pair.into_iter().chain([(THIRD_GATE, 8, gate)]).collect(),
-        Layout::Two => vec![(B2B, 1, all), (OTHER_B2B, 6, all), (CONTROLLER, 4, controller)],
+        Layout::Gates => pair.into_iter().chain([(THIRD_GATE, gate)]).collect(),
+        Layout::Two => vec![(B2B, all), (OTHER_B2B, all), (CONTROLLER, controller)],
     };
+    let parts: Vec<(NodeId, u8, Roles)> =
+        parts.into_iter().map(|(id, roles)| (id, host_number(layout, id), roles)).collect();
     let has_witness = matches!(layout, Layout::Pair | Layout::Gates | Layout::Two);
     let peers: Vec<(NodeId, u8, PeerRoles)> =
         parts
