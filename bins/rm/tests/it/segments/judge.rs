@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use election::{NodeId, Segment};
-use quota_split::handover::{PairMessage, Stamp, ToMember};
-use quota_split::{CallId, Counter, Recipe};
+use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
+use quota_split::{CallId, Counter, Recipe, Sight};
 use rm::cluster::{Alarm, Cluster, ClusterFrame, Kept, Output, Plan, Why};
 
 use super::world::{Calls, LIMITED, Live, Ms, Node, World};
@@ -19,8 +19,12 @@ pub(super) struct Judge {
     islands: u32,
     /// The islands that there are.
     parts: Vec<Vec<usize>>,
-    /// Whether the halves of a pair were ever cut from each other without a fence.
+    /// Whether the halves of a pair were cut from each other without a fence since all was last well.
     pub(super) torn: bool,
+    /// Calls under a weight majority that lived elsewhere when a majority took the whole limit.
+    beyond: BTreeSet<CallId>,
+    /// When an epoch was first divided, and whether its majority has taken the whole limit.
+    reigns: BTreeMap<Epoch, (Ms, bool)>,
     recipes: BTreeMap<Stamp, Recipe>,
     kept: Vec<Option<Kept>>,
     used: Vec<[u32; 5]>,
@@ -93,6 +97,22 @@ impl Judge {
     /// limit to give out again, as that one has.
     pub(super) fn calls_change_islands(&mut self) {
         self.islands += 1;
+    }
+
+    /// A division of node `at` is in force. Once it is one of a majority, all that lives elsewhere counts
+    /// beyond the limit (§2.7); nothing may come to that, since every lease there has run out.
+    pub(super) fn divided(&mut self, now: Ms, at: usize, stamp: Stamp, calls: &Calls) {
+        let (since, taken) = self.reigns.entry(stamp.epoch).or_insert((now, false));
+        let sight = self.recipes.get(&stamp).map(|recipe| recipe.sight);
+        // One that divides with itself alone says to nobody what it sees.
+        let waited = u128::from(now - *since) >= Timing::WAN.majority_wait().as_millis();
+        if *taken || sight.map_or(!waited, |sight| sight != Sight::Majority) {
+            return;
+        }
+        *taken = true;
+        let island = self.parts.iter().find(|part| part.contains(&at));
+        let elsewhere = |live: &&Live| !island.is_some_and(|island| island.contains(&live.owner));
+        self.beyond.extend(calls.iter().filter(elsewhere).map(|live| live.call.id));
     }
 
     pub(super) fn written(&mut self, at: usize, bytes: &[u8]) {
@@ -190,9 +210,12 @@ impl Judge {
     /// Use is never above the limit, for each island that there may be.
     pub(super) fn watch_calls(&mut self, now: Ms, calls: &Calls) {
         let used = calls.counted();
+        self.beyond.retain(|call| calls.get(*call).is_some());
+        let beyond = calls.count(self.beyond.iter().filter_map(|call| calls.get(*call)));
         for (index, name) in LIMITED.iter().enumerate() {
             let bound = match *name {
                 "frozen" if !self.torn => self.limits[index],
+                "majority" if !self.torn => self.limits[index] + beyond[index],
                 _ => self.limits[index] * self.islands,
             };
             if bound < used[index] {
@@ -230,6 +253,9 @@ impl Judge {
     /// All is well: from now on nothing may pass the limit.
     fn settle(&mut self, plan: &Plan) {
         self.islands = 1;
+        self.torn = false;
+        self.beyond.clear();
+        self.reigns.clear();
         self.limits = limits(plan);
     }
 }
@@ -284,6 +310,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
     let is_cold = |segment: &Segment| world.plan.segments[segment].cold.is_some();
     let hot_away = world.plan.segments.keys().any(|it| !is_cold(it) && !segments.contains(it));
     let mut sums = [0; 5];
+    let mut all = BTreeMap::new();
     let mut well = true;
     for &segment in &segments {
         let speaker = first.segments[&segment]
@@ -300,6 +327,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
             }
         }
         check_counts(world, island, at, &cells)?;
+        all.insert(segment, cells);
         for (index, (cap, used)) in cells.into_iter().enumerate() {
             if passive && 0 < cap {
                 return Err(format!("{segment} is passive and has {cap} of {}", LIMITED[index]));
@@ -308,16 +336,47 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
             well &= used <= cap;
         }
     }
+    check_held(world, mandate.epoch.coordinator, &all)?;
+    let is_whole = segments.len() == world.plan.segments.len();
     let limits = limits(&world.plan);
     for (index, name) in LIMITED.iter().enumerate() {
         let over = limits[index] < sums[index];
-        let leaks = sums[index] < limits[index] && well && name.starts_with("full");
+        // What is lent may lie in the pool.
+        let whole = name.starts_with("full") || is_whole && *name != "lent";
+        let leaks = sums[index] < limits[index] && whole;
         if well && (over || leaks) {
             return Err(format!("{} of {} are given out of {name}", sums[index], limits[index]));
         }
         well &= !over;
     }
     Ok(well)
+}
+
+/// The coordinator counts as held what is held, and not a call more: no part is lost between them.
+fn check_held(
+    world: &World,
+    coordinator: NodeId,
+    cells: &BTreeMap<Segment, [(u32, u32); 5]>,
+) -> Result<(), String> {
+    let node = world.nodes.iter().find(|node| node.id == coordinator);
+    let Some(cluster) = node.and_then(|node| node.cluster.as_ref()) else { return Ok(()) };
+    for tenant in cluster.tenants_from(0) {
+        let Some(index) = LIMITED.iter().position(|name| *name == tenant.name) else { continue };
+        let Some(calls) = tenant.counters.iter().find(|it| it.counter == Counter::Calls) else {
+            continue;
+        };
+        for (segment, cells) in cells {
+            let ((cap, used), held) = (cells[index], calls.held.get(segment).copied());
+            // A call that passes every limit is held and was never granted.
+            if held.is_none_or(|held| held < cap || cap.max(used) < held) {
+                return Err(format!(
+                    "{segment} has {used} of {cap} of {}, {held:?} are counted as held",
+                    tenant.name
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Counters equal the calls that live, where both halves of a segment talk.

@@ -12,6 +12,8 @@ use super::world::{Ms, World, plan};
 /// Longer than any bound: healing, stability of a cold site, leases, calls that drain.
 const QUIET: Ms = 28_000;
 
+/// Of rules broken on purpose it sees, among others: a weight majority that takes all at once (seeds 0,
+/// 20), frozen parts that stay low after a merge (21, 27), idle parts that are given back in silence (0).
 #[test]
 fn no_limit_is_passed_and_none_leaks_whatever_happens_to_segments() {
     seeds::each(0..300, |seed| live(seed).map(drop));
@@ -90,7 +92,8 @@ fn look(world: &mut World) -> Result<(), String> {
     world.arrivals = false;
     world.run_for(1_000);
     world.hangs = false;
-    world.run_for(900);
+    // Long enough for what ended to be told of, again where that is lost.
+    world.run_for(5_500);
     let rested = rest(world);
     (world.arrivals, world.hangs) = (true, true);
     rested

@@ -394,11 +394,10 @@ impl World {
                     let live = self.calls.iter().filter(here).map(|live| live.call).collect();
                     self.feed_silently(at, Input::Live(live));
                 }
-                Output::Passive(_)
-                | Output::Divided { .. }
-                | Output::Alarm(_)
-                | Output::Drifted(_)
-                | Output::Usage(_) => {}
+                Output::Divided { stamp, .. } => {
+                    self.judge.divided(self.now, at, stamp, &self.calls);
+                }
+                Output::Passive(_) | Output::Alarm(_) | Output::Drifted(_) | Output::Usage(_) => {}
             }
         }
         self.judge.watch_node(self.now, at, &self.nodes);

@@ -44,7 +44,7 @@ impl Calls {
         self.live.values()
     }
 
-    pub(super) fn get(&self, call: CallId) -> Option<&Live> {
+    pub(in super::super) fn get(&self, call: CallId) -> Option<&Live> {
         self.live.get(&call)
     }
 
