@@ -354,6 +354,15 @@ impl<F: Clone> Transactions<F> {
         }
     }
 
+    /// Sends an INVITE no more and goes on waiting for its answer as before, as when its dialog has
+    /// ended (RFC 3261 §15). Does nothing to other requests.
+    pub fn hush(&mut self, now: Instant, key: ClientKey) {
+        if let Some(Machine::ClientInvite(invite)) = self.slab.get_mut(key.0).map(Entry::machine) {
+            invite.hush();
+            self.settle(now, key.0.slot);
+        }
+    }
+
     /// Forgets a request without an answer: its next copy comes as new. Does
     /// nothing when it ended before.
     pub fn dismiss(&mut self, key: ServerKey) {

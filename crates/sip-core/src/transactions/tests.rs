@@ -40,6 +40,24 @@ fn what_is_not_retained_is_never_heard_of_again() {
 }
 
 #[test]
+fn a_hushed_invite_is_sent_no_more_and_its_answer_is_awaited_as_long_as_ever() {
+    for answers in [true, false] {
+        let mut run = Run::new(false);
+        let expires_at = run.at(20_000);
+        let key = run.restore_client(Phase::Calling { expires_at }).expect("it is new");
+        assert_eq!(run.advance(600), ["0 INVITE", "500 INVITE"]);
+        run.layer.hush(run.now, key);
+
+        assert_eq!(run.advance(10_000), [""; 0]);
+        if answers {
+            assert_eq!(run.respond_to_invite(486), ["10000 ACK", "10000 response 486"]);
+        } else {
+            assert_eq!(run.advance(60_000), ["20000 timed out"]);
+        }
+    }
+}
+
+#[test]
 fn a_restored_call_keeps_its_deadline() {
     let mut run = Run::new(true);
     let expires_at = run.at(20_000);
@@ -316,6 +334,7 @@ impl Run {
                 }
             }
             6 if how == 0 => client.into_iter().for_each(|key| self.layer.abandon(key)),
+            6 if how == 1 => client.into_iter().for_each(|key| self.layer.hush(self.now, key)),
             _ => {
                 let at = usize::from(which) * 4 + usize::from(how);
                 if let Some((key, request)) = self.servers.get(at % self.servers.len().max(1)) {
