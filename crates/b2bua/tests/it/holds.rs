@@ -172,17 +172,8 @@ fn named(sends: bool, receives: bool) -> &'static str {
 }
 
 fn talking() -> World {
-    let mut world = World::new(script::config());
-    world.steps(&[
-        "gateway 31",
-        "gateway 32",
-        "phone alice 192.0.2.1:5060",
-        "phone bob 192.0.2.2:5060",
-        "bob registers",
-        "alice calls bob",
-        "bob answers 200 with sdp",
-        "alice acks",
-    ]);
+    let mut world = script::ready(script::config());
+    world.steps(&["alice calls bob", "bob answers 200 with sdp", "alice acks"]);
     world.log.clear();
     world
 }

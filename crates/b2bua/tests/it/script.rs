@@ -35,6 +35,19 @@ pub(crate) fn run(world: &mut World, script: &str) -> String {
     out
 }
 
+/// Returns a world with two mediagates, alice, and bob, who is registered.
+pub(crate) fn ready(config: Config) -> World {
+    let mut world = World::new(config);
+    world.steps(&[
+        "gateway 31",
+        "gateway 32",
+        "phone alice 192.0.2.1:5060",
+        "phone bob 192.0.2.2:5060",
+        "bob registers",
+    ]);
+    world
+}
+
 /// Lets phones repeat what a rebuild has swallowed.
 fn repeat(world: &mut World) {
     let names: Vec<String> = world.phones.keys().cloned().collect();

@@ -77,7 +77,7 @@ fn a_tombstone_that_is_gone_is_gone_elsewhere_too() {
 
 #[test]
 fn of_more_tombstones_than_there_is_room_for_the_oldest_goes_here_and_elsewhere() {
-    let mut world = ready_with(Config { tombstones_max: 2, ..script::config() });
+    let mut world = script::ready(Config { tombstones_max: 2, ..script::config() });
     let mut ended = Vec::new();
     for call in 1..=5 {
         world.steps(&["alice calls bob", "bob answers 486", "alice acks"]);
@@ -307,17 +307,5 @@ fn stranger() -> (B2b, std::time::Instant) {
 }
 
 fn ready() -> World {
-    ready_with(script::config())
-}
-
-fn ready_with(config: Config) -> World {
-    let mut world = World::new(config);
-    world.steps(&[
-        "gateway 31",
-        "gateway 32",
-        "phone alice 192.0.2.1:5060",
-        "phone bob 192.0.2.2:5060",
-        "bob registers",
-    ]);
-    world
+    script::ready(script::config())
 }

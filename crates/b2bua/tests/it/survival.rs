@@ -362,16 +362,8 @@ fn a_gateway_that_returns_gets_no_call_back() {
 }
 
 fn ringing() -> World {
-    let mut world = World::new(script::config());
-    world.steps(&[
-        "gateway 31",
-        "gateway 32",
-        "phone alice 192.0.2.1:5060",
-        "phone bob 192.0.2.2:5060",
-        "bob registers",
-        "alice calls bob",
-        "bob answers 180",
-    ]);
+    let mut world = script::ready(script::config());
+    world.steps(&["alice calls bob", "bob answers 180"]);
     world
 }
 
