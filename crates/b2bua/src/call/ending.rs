@@ -41,6 +41,7 @@ impl Call {
             }
         }
         self.cancel_others(core);
+        self.hush(core);
         if !self.is_ringing() && !self.record.legs[1].dialog.confirmed {
             self.record.legs[1].state = LegState::Gone;
         }
@@ -59,6 +60,16 @@ impl Call {
     pub(super) fn release(&self, core: &mut Core) {
         if self.record.admission.charge.is_some() {
             core.outputs.push_back(Output::Released { call: self.record.call });
+        }
+    }
+
+    /// Lets no INVITE inside a dialog go out again: the BYE ends it, answered or not.
+    pub(super) fn hush(&self, core: &mut Core) {
+        for (leg, party) in self.record.legs.iter().enumerate() {
+            let inside = party.outgoing.iter().filter(|invite| invite.purpose != Purpose::Call);
+            for key in inside.filter_map(|invite| self.client_key(leg, invite.cseq)) {
+                core.transactions.hush(core.now, key);
+            }
         }
     }
 

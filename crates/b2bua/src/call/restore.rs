@@ -165,6 +165,9 @@ impl Call {
             }
         }
         self.record.legs[leg].outgoing.retain(|invite| !lost.contains(&invite.cseq));
+        if self.record.is_ended() {
+            self.hush(core);
+        }
     }
 
     /// Goes on with the transaction of an INVITE of ours; returns false if there is no room for it.
