@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         token: None,
         api: false,
         numbers: None,
+        journal: None,
         realtime: false,
     };
     let dealer = Dealer { args: args.clone(), ready_at: None, outputs: VecDeque::new() };

@@ -98,6 +98,7 @@ impl Config {
             token: self.token.clone(),
             api: false,
             numbers: None,
+            journal: None,
             realtime: self.realtime,
         }
     }

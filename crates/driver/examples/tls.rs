@@ -124,6 +124,7 @@ fn run(node: NodeId, links: LinksConfig) -> RunConfig {
         token: None,
         api: false,
         numbers: None,
+        journal: None,
         realtime: false,
     }
 }

@@ -5,6 +5,7 @@ pub mod config;
 pub mod frame;
 pub mod golden;
 pub mod http;
+mod journal;
 mod link;
 mod logging;
 mod metrics;

@@ -19,8 +19,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tracing::{error, info, warn};
 
 use crate::http::{self, Board, Token};
+use crate::journal::Journal;
 use crate::link::{HANDSHAKES_TOKEN, Identity, Links, LinksConfig, LinksError};
-use crate::logging::{flush_log, lines_lost, write_line};
+use crate::logging::{flush_log, lines_lost};
 use crate::metrics::Metrics;
 use crate::node::{BindError, Input, Node, NodeId, Output, SocketId, Start, StopReason};
 use crate::numbers::{Numbers, NumbersError};
@@ -62,6 +63,9 @@ pub struct RunConfig {
     /// The file of the numbers that rise from life to life ([`Numbers`]); without one they come from the
     /// clock, which must then not be set back.
     pub numbers: Option<PathBuf>,
+    /// The folder of the lines that the node asks to have written ([`Output::Write`]), a
+    /// [`Spool`](crate::spool::Spool) that whoever takes them empties; without one they go into the log.
+    pub journal: Option<PathBuf>,
     /// Whether to try for a real-time class.
     pub realtime: bool,
 }
@@ -138,6 +142,7 @@ pub(crate) struct Loop<N> {
     bell: Arc<Bell>,
     /// What became of the node's lines.
     receipts: Arc<Receipts>,
+    journal: Journal,
     signals: Option<SignalFd>,
     links: Links,
     sockets: Sockets,
@@ -212,6 +217,7 @@ impl<N: Node> Loop<N> {
             )?,
             poller,
             receipts: Receipts::new(bell.clone().into()),
+            journal: Journal::open(config.journal.as_deref())?,
             bell,
             signals: None,
             links,
@@ -443,7 +449,7 @@ impl<N: Node> Loop<N> {
                     }
                 }
                 Output::Write { number, line } => {
-                    write_line(&line, Receipt::new(number, &self.receipts));
+                    self.journal.write(line, Receipt::new(number, &self.receipts));
                 }
                 Output::Stop(reason) => {
                     if self.stopping.is_none() {
@@ -460,6 +466,7 @@ impl<N: Node> Loop<N> {
         self.links.metrics(unix_ms(), out);
         self.sockets.metrics(out);
         self.streams.metrics(unix_ms(), out);
+        self.journal.metrics(out);
         let counters = &mut self.counters;
         out.counter("driver_turns_total", "Turns of the loop.", &[], counters.turns);
         let (name, help) = ("driver_realtime", "Whether the loop has a real-time class.");

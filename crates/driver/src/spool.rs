@@ -4,7 +4,7 @@
 //! `000000000001.jsonl`, over restarts too; the newest is the one being written, and the others change no
 //! more. Whoever has taken in such a file deletes it. What finds no room, since nobody takes anything
 //! away or the disk refuses or hangs, is dropped and counted: what is there is not overwritten, and every
-//! line is whole. Who drops the spool waits until what was put is written, half a second at most.
+//! line is whole, but for the last one of a file during which the machine lost its power. Who drops the spool waits until what was put is written, half a second at most.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -80,6 +80,29 @@ impl<T: Send + 'static> Spool<T> {
         bounds: Bounds,
         render: impl Fn(&T, &mut String) + Send + 'static,
     ) -> io::Result<Self> {
+        Self::begin(folder, bounds, render, None)
+    }
+
+    /// The same, and gives every event that not even a power cut takes away any more to `done`, in that
+    /// thread. One that is dropped is just that.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn open_synced(
+        folder: &Path,
+        bounds: Bounds,
+        render: impl Fn(&T, &mut String) + Send + 'static,
+        done: impl Fn(T) + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::begin(folder, bounds, render, Some(Box::new(done)))
+    }
+
+    fn begin(
+        folder: &Path,
+        bounds: Bounds,
+        render: impl Fn(&T, &mut String) + Send + 'static,
+        done: Option<Done<T>>,
+    ) -> io::Result<Self> {
         let (events, coming) = sync_channel(bounds.waiting_max);
         let (ends, ended) = sync_channel(0);
         let counts = Arc::new(Counts::default());
@@ -87,7 +110,7 @@ impl<T: Send + 'static> Spool<T> {
         let files = Files { folder: folder.to_owned(), bounds, current: None, last: 0 };
         std::thread::Builder::new().name("spool".into()).spawn(move || {
             let _ends: SyncSender<()> = ends;
-            write_all(files, &coming, &shared, &render);
+            write_all(files, &coming, &shared, &render, done.as_ref());
         })?;
         Ok(Self { events: Some(events), ended, folder: folder.to_owned(), counts })
     }
@@ -126,6 +149,9 @@ impl<T> Drop for Spool<T> {
     }
 }
 
+/// Takes the events that are on disk.
+type Done<T> = Box<dyn Fn(T) + Send>;
+
 /// How long the end waits for what was put.
 const END_MAX: Duration = Duration::from_millis(500);
 
@@ -137,20 +163,21 @@ fn write_all<T>(
     events: &Receiver<T>,
     counts: &Counts,
     render: &impl Fn(&T, &mut String),
+    done: Option<&Done<T>>,
 ) {
     let folder = files.folder.clone();
-    let mut lines = String::new();
+    let (mut lines, mut batch) = (String::new(), Vec::new());
     while let Ok(first) = events.recv() {
         lines.clear();
-        let mut count = 0_usize;
-        for event in std::iter::once(first).chain(events.try_iter()).take(BATCH_MAX) {
-            render(&event, &mut lines);
+        batch.extend(std::iter::once(first).chain(events.try_iter()).take(BATCH_MAX));
+        for event in &batch {
+            render(event, &mut lines);
             lines.push('\n');
-            count += 1;
         }
-        let written = files.write(lines.as_bytes());
-        let is_behind = count == BATCH_MAX;
-        let count = count as u64;
+        let written = files.write(lines.as_bytes(), done.is_some());
+        let is_behind = batch.len() == BATCH_MAX;
+        let count = batch.len() as u64;
+        let events = batch.drain(..);
         match written {
             Ok(()) => {
                 // While many wait, more may be dropped: that is the same trouble.
@@ -158,6 +185,9 @@ fn write_all<T>(
                     info!(folder = %folder.display(), "events are written again");
                 }
                 counts.written.fetch_add(count, Ordering::Relaxed);
+                if let Some(done) = done {
+                    events.for_each(done);
+                }
             }
             Err(error) => counts.lose(count, &folder, &error),
         }
@@ -176,7 +206,7 @@ struct Files {
 }
 
 impl Files {
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn write(&mut self, lines: &[u8], sync: bool) -> io::Result<()> {
         if self.current.as_ref().is_some_and(|(_, len)| self.bounds.file_len <= *len)
             && let Some((file, _)) = self.current.take()
         {
@@ -190,16 +220,18 @@ impl Files {
             }
         };
         match file.write_all(lines) {
-            Ok(()) => *len += lines.len() as u64,
+            Ok(()) => {
+                *len += lines.len() as u64;
+                if sync { file.sync_data() } else { Ok(()) }
+            }
             Err(error) => {
                 // Half a line must not stay; a file that cannot be mended is left.
                 if file.set_len(*len).is_err() {
                     self.current = None;
                 }
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(())
     }
 
     /// Makes the next file, if there is room for one.
@@ -221,6 +253,8 @@ impl Files {
         let path = self.folder.join(format!("{:012}{SUFFIX}", last + 1));
         let file = fs::OpenOptions::new().append(true).create_new(true).open(path)?;
         self.last = last + 1;
+        // Its name is on disk, too.
+        File::open(&self.folder)?.sync_all()?;
         Ok(file)
     }
 }

@@ -173,6 +173,29 @@ fn a_node_is_told_that_its_line_is_written() {
 }
 
 #[test]
+fn a_line_that_has_a_folder_lies_there_before_the_node_is_told_and_one_without_room_comes_back() {
+    let name = format!("holdline-journal-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    let node = Remote::start(RunConfig { journal: Some(folder.join("details")), ..config(1) });
+    let line = |number: u64| Output::Write { number, line: format!("{{\"call\":\"{number}\"}}") };
+    node.order(line(7));
+    assert_eq!(node.next(), Input::Written { number: 7 });
+    let text = std::fs::read_to_string(folder.join("details/000000000001.jsonl")).unwrap();
+    assert_eq!(text, "{\"call\":\"7\"}\n");
+
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, "a file is in the way").unwrap();
+    let other = Remote::start(RunConfig { journal: Some(folder.join("details")), ..config(2) });
+    other.order(line(8));
+    assert_eq!(other.next(), Input::Unwritten { number: 8 });
+    std::fs::remove_file(&folder).unwrap();
+    other.order(line(8));
+    assert_eq!(other.next(), Input::Written { number: 8 });
+    drop(other);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_node_that_gives_up_ends_the_loop_with_its_reason() {
     let node = Remote::start(config(1));
     node.order(Output::Stop(StopReason::Failed("no mediagate".into())));
@@ -323,6 +346,7 @@ fn config(node: u16) -> RunConfig {
         token: None,
         api: false,
         numbers: None,
+        journal: None,
         realtime: false,
     }
 }

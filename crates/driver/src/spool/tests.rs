@@ -64,6 +64,31 @@ fn a_folder_that_cannot_be_written_drops_and_is_tried_again() {
 }
 
 #[test]
+fn what_is_given_back_is_on_disk_and_what_is_dropped_is_not_given_back() {
+    let folder = folder("given-back");
+    let (gives, given) = channel();
+    let path = folder.to_owned();
+    let done = move |number: u64| {
+        let text: String =
+            names(&path).iter().map(|it| fs::read_to_string(path.join(it)).unwrap()).collect();
+        let _ = gives.send((number, text.contains(&format!("event {number}\n"))));
+    };
+    let render = |number: &u64, line: &mut String| line.push_str(&format!("event {number}"));
+    let spool = Spool::open_synced(&folder, SMALL, render, done).unwrap();
+    for number in 10..30 {
+        spool.put(number);
+        wait(|| spool.written() + spool.dropped() == number - 9);
+    }
+    let written = spool.written();
+    drop(spool);
+
+    let given: Vec<_> = given.iter().collect();
+    assert!((1..20).contains(&written), "three files are full: {written}");
+    let expected: Vec<_> = (10..10 + written).map(|number| (number, true)).collect();
+    assert_eq!(given, expected);
+}
+
+#[test]
 fn the_next_life_goes_on_in_a_file_of_its_own() {
     let folder = folder("lives");
     for life in 1..3 {

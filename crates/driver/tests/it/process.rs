@@ -66,6 +66,7 @@ fn config(http: Option<SocketAddr>) -> RunConfig {
         token: None,
         api: false,
         numbers: None,
+        journal: None,
         realtime: false,
     }
 }
