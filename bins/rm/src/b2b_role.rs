@@ -12,7 +12,7 @@ use failover::ownership::Ownership;
 use failover::replica::{Replica, Replicator};
 use failover::verdicts::{self, Verdicts};
 use failover::{Boot, CallId, CallRecord, Clock, NodeId, Place, SlotSet};
-use tracing::{debug, warn};
+use tracing::{debug, error, info, warn};
 
 use self::details::Details;
 use self::exits::Exit;
@@ -80,6 +80,8 @@ pub(crate) struct B2bRole {
     /// What waits for the lease, or for the slots that are being given away.
     held: Held,
     pub(crate) details: Details,
+    /// The operator was told that another process runs as this node.
+    is_replaced: bool,
     /// Slots of others that were taken without a whole copy, as far as that was said.
     bare: u64,
     /// Copies that were taken and cannot be read.
@@ -122,6 +124,7 @@ impl B2bRole {
             exits: VecDeque::new(),
             held: Held::default(),
             details: Details::default(),
+            is_replaced: false,
             bare: 0,
             unread: 0,
             muted: 0,
@@ -257,6 +260,7 @@ impl B2bRole {
     ) -> bool {
         let mut busy = false;
         self.keep_the_rest(now);
+        self.tell_replaced();
         self.lingers_until.take_if(|until| *until <= now);
         self.exits.extend(self.details.due(now).into_iter().map(Exit::Detail));
         busy |= self.restore_due(now);
@@ -305,6 +309,24 @@ impl B2bRole {
                 self.mediagates.buried(now, gateway, boot);
                 self.b2b.handle_input(now, Input::GatewayDead { gateway, boot });
             }
+        }
+    }
+
+    /// Nothing else shows why a process with two of its kind is mute.
+    fn tell_replaced(&mut self) {
+        let is_replaced = self.ownership.is_replaced();
+        if is_replaced == self.is_replaced {
+            return;
+        }
+        self.is_replaced = is_replaced;
+        let node = self.own.0;
+        if is_replaced {
+            error!(
+                node,
+                "another process that was started later runs as this node: this one is mute, end one of them"
+            );
+        } else {
+            info!(node, "no other process runs as this node any more");
         }
     }
 

@@ -150,6 +150,9 @@ fn slots(role: &B2bRole, out: &mut Metrics) {
     let unprotected = own.filter(|slot| !is_kept && !role.replicator.is_protected(*slot)).count();
     let help = "Of those, slots whose calls would not outlive this b2b.";
     out.gauge("rm_slots_unprotected", help, &[], gauge(unprotected));
+    let help = "Whether a process that was started later runs as this node: this one is mute.";
+    let is_replaced = f64::from(u8::from(role.ownership.is_replaced()));
+    out.gauge("rm_replaced", help, &[], is_replaced);
     let help =
         "Calls whose record is too long to be kept elsewhere: they would not outlive this b2b.";
     out.gauge("rm_calls_unprotected", help, &[], gauge(role.b2b.figures().unprotected));

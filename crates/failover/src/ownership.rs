@@ -98,6 +98,8 @@ pub struct Ownership {
     /// When to bid again for what belongs to each owner.
     retry_at: BTreeMap<Option<NodeId>, Instant>,
     pulse_at: Instant,
+    /// A voter has heard a later boot of this b2b.
+    is_replaced: bool,
     was_holding: bool,
     counters: Counters,
     outputs: VecDeque<Output>,
@@ -128,6 +130,7 @@ impl Ownership {
             rounds: 0,
             retry_at: BTreeMap::new(),
             pulse_at: now,
+            is_replaced: false,
             was_holding: false,
             counters: Counters::default(),
             outputs: VecDeque::new(),
@@ -235,6 +238,12 @@ impl Ownership {
         &self.map
     }
 
+    /// Returns whether a process that was started later runs as this node: voters heed that one alone,
+    /// and this one stays mute.
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced
+    }
+
     /// Returns what was counted since the start.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -275,6 +284,8 @@ impl Ownership {
             return;
         }
         peer.stands(now, sent_at, back.standing);
+        let mut standings = self.peers.values().filter_map(|it| it.standing(now, Duration::ZERO));
+        self.is_replaced = standings.any(|standing| standing == Standing::Replaced);
         if let Standing::Fenced { promised } = back.standing
             && self.own.iter().any(|slot| promised < self.known[usize::from(slot.0)])
         {
