@@ -44,7 +44,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// What who gives orders over HTTP must know.
     pub token: Option<Token>,
-    /// The folder of what outlives the process: its numbers, and records if this is the only b2b.
+    /// The folder of what outlives the process: its numbers, details of its calls, and records if this
+    /// is the only b2b.
     pub store: Option<PathBuf>,
     /// What is logged.
     pub log: LogConfig,
@@ -200,6 +201,7 @@ impl Config {
             token: self.token.clone(),
             api: true,
             numbers: self.store.as_ref().map(|folder| folder.join("numbers")),
+            journal: self.store.as_ref().map(|folder| folder.join("details")),
             realtime: self.realtime,
         }
     }

@@ -27,11 +27,11 @@ pub(crate) fn event(event: &Event) {
     }
 }
 
-/// Returns the call detail record as a line: words, and an object with times in milliseconds since 1970.
+/// Returns the call detail record as an object in one line, with times in milliseconds since 1970.
 pub(crate) fn detail(detail: &Detail) -> String {
     let charge = detail.charge.as_ref();
     let (cause, status) = cause(detail.cause);
-    let object = json!({
+    json!({
         "call": detail.call.to_string(),
         "call_id": text(&detail.call_id),
         "from": text(&detail.from),
@@ -47,8 +47,8 @@ pub(crate) fn detail(detail: &Detail) -> String {
         "profile": charge.map(|charge| text(&charge.profile)),
         "level": charge.map(|charge| charge.level),
         "exempt": charge.map(|charge| charge.exempt),
-    });
-    format!("call ended {object}")
+    })
+    .to_string()
 }
 
 fn cause(cause: Cause) -> (&'static str, Option<u16>) {
@@ -92,6 +92,6 @@ mod tests {
 
         let readme = include_str!("../README.md");
         let (_, shown) = readme.split_once("call ended {").unwrap();
-        assert_eq!(line, format!("call ended {{{}", shown.lines().next().unwrap()));
+        assert_eq!(line, format!("{{{}", shown.lines().next().unwrap()));
     }
 }

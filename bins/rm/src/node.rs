@@ -367,6 +367,7 @@ fn b2b_role(
     ownership.handle_input(now, ownership::Input::Stored(used));
     let mut role = B2bRole::new(id, (boot, clock), b2b, ownership, verdicts, mediagates);
     role.kept = store.map(Kept::new);
+    role.details.has_files = config.store.is_some();
     role
 }
 

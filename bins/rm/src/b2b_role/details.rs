@@ -14,6 +14,8 @@ use crate::journal;
 /// tried again as long as its slot is ours.
 #[derive(Debug, Default)]
 pub(crate) struct Details {
+    /// They go into files of their own, not into the log.
+    pub(crate) has_files: bool,
     /// The number that was given last.
     last: u64,
     /// What became of them is not known yet.
@@ -33,7 +35,8 @@ impl Details {
     /// Has a detail written.
     pub(super) fn write(&mut self, detail: Box<Detail>) {
         self.last += 1;
-        let line = journal::detail(&detail);
+        let object = journal::detail(&detail);
+        let line = if self.has_files { object } else { format!("call ended {object}") };
         self.outputs.push_back(Output::Write { number: self.last, line });
         self.writing.insert(self.last, detail);
     }
