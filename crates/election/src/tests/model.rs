@@ -5,7 +5,7 @@
 //! clock, and with it the suspicion that follows a pause. A run is followed for one campaign of each
 //! node and one new epoch, and from each of its states a quiet network must come to rest.
 //!
-//! `HOLDLINE_MODEL=full cargo test --release -p election model` runs the larger ones.
+//! `HOLDLINE_MODELS=all cargo test --release -p election model` runs the larger ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -412,7 +412,7 @@ fn the_model_notices_each_rule_that_is_left_out() {
     }
 }
 
-/// Those of `cargo test`, or with `HOLDLINE_MODEL=full` larger ones.
+/// Those of `cargo test`, or with `HOLDLINE_MODELS=all` larger ones.
 fn runs() -> Vec<Run> {
     let three = [(1, 1), (2, 1), (3, 1)];
     let pair = [(1, 1), (1, 2), (2, 1)];
@@ -427,7 +427,7 @@ fn runs() -> Vec<Run> {
         run("a crash in a pair", pair, Faults { crashes: 1, ..NONE }, true),
         run("a crash, a doubled message", three, Faults { crashes: 1, doubles: 1, ..NONE }, true),
     ];
-    if std::env::var("HOLDLINE_MODEL").is_ok_and(|text| text == "full") {
+    if std::env::var("HOLDLINE_MODELS").is_ok_and(|text| text == "all") {
         runs.extend([
             run("two cuts", three, Faults { cuts: 2, ..NONE }, true),
             run("two cuts in a pair", pair, Faults { cuts: 2, ..NONE }, true),

@@ -5,7 +5,7 @@
 use quota_split::{Lending, Partition};
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
-use crate::world::{LIMIT, Mutant, Small};
+use crate::world::{FALLS, LIMIT, Mutant, Small};
 
 /// Two segments, one full with calls, weights that differ between epochs.
 fn two() -> Small {
@@ -21,6 +21,7 @@ fn two() -> Small {
         reports: 1,
         ticks: 0,
         documents: 0,
+        learns: 0,
         repeats: false,
         cut: false,
         mutant: Mutant::None,
@@ -44,7 +45,15 @@ fn lent() -> Small {
 
 /// Two segments of an even share each, and a cut.
 fn cut() -> Small {
-    Small { limits: vec![2], begin: vec![(1, 1), (1, 0)], cut: true, reports: 0, ..two() }
+    let begin = vec![(1, 1), (1, 0)];
+    let leads = if all() { 3 } else { 2 };
+    Small { limits: vec![2], begin, leads, cut: true, reports: 0, calls: 0, ..two() }
+}
+
+/// Two segments, and a limit that falls from one document to the next.
+fn lowered() -> Small {
+    let leads = if all() { 2 } else { 1 };
+    Small { limits: vec![3, 2], leads, documents: 1, learns: 1, reports: 0, ..two() }
 }
 
 #[test]
@@ -59,8 +68,8 @@ fn the_limit_holds_when_a_coordinator_dies() {
 
 #[test]
 fn the_limit_holds_when_the_network_repeats_itself() {
-    let leads = if all() { 2 } else { 1 };
-    holds("repeated", &Small { leads, calls: 1, repeats: true, ..two() });
+    let (leads, calls) = if all() { (2, 2) } else { (1, 1) };
+    holds("repeated", &Small { leads, calls, repeats: true, ..two() });
 }
 
 #[test]
@@ -75,6 +84,18 @@ fn the_limit_holds_among_three_segments() {
 fn a_changed_document_moves_shares_within_the_limit() {
     let small = Small { limits: vec![2, 3], begin: vec![(2, 2), (0, 0)], ..two() };
     holds("a document", &Small { leads: 1, documents: 1, ..small });
+}
+
+#[test]
+fn a_lowered_limit_holds_from_the_division_on_that_all_promised() {
+    holds("a lowered limit", &lowered());
+}
+
+#[test]
+fn a_coordinator_that_goes_on_with_the_old_limit_is_seen() {
+    let mutant = Mutant::OldLimit;
+    let small = Small { mutant, begin: vec![(3, 1), (0, 0)], leads: 1, learns: 0, ..lowered() };
+    breaks_what(FALLS, &small);
 }
 
 #[test]
@@ -133,17 +154,22 @@ fn all() -> bool {
     std::env::var_os("HOLDLINE_MODELS").is_some_and(|models| models == "all")
 }
 
+/// Depth first: what is still to be looked at is few states then, and what was seen a number of each.
 fn holds(name: &str, small: &Small) {
-    let checker = small.clone().checker().threads(2).spawn_bfs().join();
+    let checker = small.clone().checker().threads(2).spawn_dfs().join();
     println!("{name}: {} states, depth {}", checker.unique_state_count(), checker.max_depth());
     checker.assert_properties();
 }
 
 /// Checks that a broken rule is seen.
 fn breaks(small: &Small) {
-    let seen = HasDiscoveries::AnyOf([LIMIT].into());
+    breaks_what(LIMIT, small);
+}
+
+fn breaks_what(property: &'static str, small: &Small) {
+    let seen = HasDiscoveries::AnyOf([property].into());
     let checker = small.clone().checker().finish_when(seen).spawn_dfs().join();
-    let limit = checker.discovery(LIMIT);
+    let found = checker.discovery(property);
     println!("{:?}: {} states", small.mutant, checker.unique_state_count());
-    assert!(limit.is_some(), "{:?} was not caught", small.mutant);
+    assert!(found.is_some(), "{:?} was not caught", small.mutant);
 }

@@ -15,8 +15,11 @@ use quota_split::{
 };
 use stateright::{Model, Property};
 
-/// The property that every mutant must break.
+/// The property that every mutant of the rules must break.
 pub(crate) const LIMIT: &str = "the limit holds while the network is whole";
+
+/// The property that holds each document to its own limit.
+pub(crate) const FALLS: &str = "a division all promised only falls to the limit of its document";
 
 /// What members tell only for refusals' sake is told after so long: a world does not explore it, since
 /// it is a report like any other.
@@ -25,7 +28,7 @@ const TIMING: Timing = Timing { tick: Duration::from_secs(10), ..Timing::WAN };
 /// What is explored.
 #[derive(Clone, Debug)]
 pub(crate) struct Small {
-    /// The limit, and what it becomes when documents change; one per document.
+    /// The limit under each document; what a coordinator or a member learns next is one later.
     pub(crate) limits: Vec<u32>,
     /// The weights of the segments in epochs of odd and even terms.
     pub(crate) weights: [Vec<u32>; 2],
@@ -39,7 +42,9 @@ pub(crate) struct Small {
     pub(crate) calls: u8,
     pub(crate) reports: u8,
     pub(crate) ticks: u8,
+    /// How often coordinators, and members, learn of the next document.
     pub(crate) documents: u8,
+    pub(crate) learns: u8,
     /// Whether the network repeats messages.
     pub(crate) repeats: bool,
     /// Whether the network is cut once, and healed.
@@ -59,6 +64,8 @@ pub(crate) enum Mutant {
     StaleGrow,
     /// What is held is counted less while a grant is on its way.
     BelowGrant,
+    /// A coordinator goes on with the old limit under the new document.
+    OldLimit,
 }
 
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -72,7 +79,10 @@ pub(crate) struct World {
     was_cut: bool,
     /// Who belongs to the division that each coordinator leads.
     masks: Vec<u8>,
-    /// The highest division that all its members promised, and what was held then.
+    /// Which document each coordinator has.
+    versions: Vec<usize>,
+    /// The highest division that all its members promised, and the least that was held since, or the
+    /// limit of its document.
     settled: Option<(Stamp, u32)>,
     went_back: bool,
 }
@@ -85,6 +95,7 @@ struct Counts {
     reports: u8,
     ticks: u8,
     documents: u8,
+    learns: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,7 +113,10 @@ pub(crate) enum Step {
     Report(usize),
     Tick(usize),
     Crash(usize),
+    /// A coordinator gets the next document.
     Change(usize),
+    /// A member gets it.
+    Learn(usize),
     Cut,
     Heal,
 }
@@ -144,6 +158,7 @@ impl Small {
             sees: vec![self.everybody(); count],
             was_cut: false,
             masks: vec![0; count],
+            versions: vec![0; count],
             settled: None,
             went_back: false,
         };
@@ -202,6 +217,26 @@ impl Small {
                 }
             }
         }
+    }
+
+    /// Takes out what nobody would do anything about any more: it is the same whether it arrives.
+    fn forget(&self, world: &mut World) {
+        if self.mutant == Mutant::StaleGrow {
+            return;
+        }
+        let World { members, coordinators, network, .. } = world;
+        network.retain(|packet| match packet {
+            // A coordinator hears what is about its division, and those only rise.
+            Packet::Up { to, message, .. } => {
+                coordinators[*to].stamp().is_none_or(|stamp| stamp <= message.stamp())
+            }
+            Packet::Down { from, to, message } => {
+                let stamp = message.stamp();
+                let refused = matches!(message, ToMember::Prepare(_))
+                    && coordinators[*from].stamp() == Some(stamp);
+                refused || members[*to].promised() <= Some(stamp)
+            }
+        });
     }
 
     fn lead(&self, world: &mut World, index: usize) {
@@ -325,13 +360,15 @@ impl Model for Small {
             if due.is_some() && self.lending != Lending::Off && used.ticks < self.ticks {
                 steps.push(Step::Tick(index));
             }
-            if world.coordinators[index].stamp().is_some() {
-                if used.crashes < self.crashes {
-                    steps.push(Step::Crash(index));
-                }
-                if used.documents < self.documents {
-                    steps.push(Step::Change(index));
-                }
+            if used.crashes < self.crashes && world.coordinators[index].stamp().is_some() {
+                steps.push(Step::Crash(index));
+            }
+            let last = self.limits.len() - 1;
+            if used.documents < self.documents && world.versions[index] < last {
+                steps.push(Step::Change(index));
+            }
+            if used.learns < self.learns && version(member) < last {
+                steps.push(Step::Learn(index));
             }
         }
         steps.extend(world.network.iter().cloned().map(Step::Deliver));
@@ -382,9 +419,18 @@ impl Model for Small {
             }
             Step::Change(index) => {
                 next.used.documents += 1;
-                let document = self.document(usize::from(next.used.documents));
+                next.versions[index] += 1;
+                let document = self.document(next.versions[index]);
                 let input = CoordinatorInput::Document { document, eager: false };
-                next.coordinators[index].handle_input(now, input);
+                if self.mutant != Mutant::OldLimit {
+                    next.coordinators[index].handle_input(now, input);
+                }
+            }
+            Step::Learn(index) => {
+                next.used.learns += 1;
+                let member = &mut next.members[index];
+                let document = self.document(version(member) + 1);
+                member.handle_input(now, MemberInput::Document(document));
             }
             Step::Cut => {
                 next.was_cut = true;
@@ -398,7 +444,8 @@ impl Model for Small {
             }
         }
         self.drain(&mut next);
-        next.settle(self.limit());
+        self.forget(&mut next);
+        next.settle(&self.limits);
         Some(next)
     }
 
@@ -417,13 +464,10 @@ impl Model for Small {
                     !world.was_cut || world.held() <= islands * model.limit()
                 },
             ),
-            Property::always(
-                "a division all promised only falls to the limit",
-                |_, world: &World| {
-                    let Some((stamp, bound)) = world.settled else { return true };
-                    world.held_under(stamp).is_none_or(|held| held <= bound)
-                },
-            ),
+            Property::always(FALLS, |_, world: &World| {
+                let Some((stamp, bound)) = world.settled else { return true };
+                world.held_under(stamp).is_none_or(|held| held <= bound)
+            }),
             Property::always("nobody goes back on a promise", |_, world: &World| !world.went_back),
             Property::sometimes("everybody reaches the target", |model: &Self, world: &World| {
                 (0..model.count()).all(|index| {
@@ -464,15 +508,23 @@ impl World {
         Some(sum)
     }
 
-    fn settle(&mut self, limit: u32) {
+    fn settle(&mut self, limits: &[u32]) {
         for index in 0..self.coordinators.len() {
             let Some(stamp) = self.coordinators[index].stamp() else { continue };
             let Some(held) = self.held_under(stamp) else { continue };
-            if self.settled.is_none_or(|(before, _)| before < stamp) {
-                self.settled = Some((stamp, held.max(limit)));
+            let bound = held.max(limits[self.versions[index]]);
+            match self.settled {
+                Some((before, _)) if stamp < before => {}
+                // What broke the bound is left to be seen.
+                Some((before, least)) if stamp == before && least < held => {}
+                _ => self.settled = Some((stamp, bound)),
             }
         }
     }
+}
+
+fn version(member: &Member) -> usize {
+    usize::try_from(member.document().version()).unwrap() - 1
 }
 
 fn held(member: &Member) -> u32 {
