@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use siphasher::sip::SipHasher24;
 
-use crate::{Counter, Lending, Method, NodeId, Partition, SegmentId, Tree};
+use crate::{Call, Counter, Lending, Method, NodeId, Partition, SegmentId, Tree};
 
 /// One version of the tenants and their limits.
 ///
@@ -93,6 +93,13 @@ impl Document {
     /// Panics when `node` comes from a larger tree.
     pub fn place(&self, node: NodeId, counter: Counter) -> Option<u32> {
         self.places[node.index()][counter.index()]
+    }
+
+    /// Returns the numbers of all limits that a call of it counts at.
+    pub(crate) fn places(&self, call: Call) -> impl Iterator<Item = u32> {
+        let counters = [Counter::Calls, call.direction.counter()];
+        let at = move |node| counters.into_iter().filter_map(move |one| self.place(node, one));
+        self.tree.path(call.node).flat_map(at)
     }
 
     /// Returns a digest of all that decides a share; the same on every machine and in every release.

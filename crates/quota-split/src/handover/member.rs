@@ -227,10 +227,10 @@ impl Member {
         let Some(call) = self.ledger.call(id) else { return false };
         self.ledger.release(id);
         self.touch(now, call);
-        // Whoever waits here goes before whoever waits elsewhere.
-        self.retry(now);
         let mut owed = false;
         let document = Arc::clone(&self.document);
+        // Whoever waits here goes before whoever waits elsewhere.
+        self.retry(now, document.places(call));
         for node in document.tree().path(call.node) {
             for counter in [Counter::Calls, call.direction.counter()] {
                 let Some(place) = document.place(node, counter) else { continue };
@@ -310,7 +310,7 @@ impl Member {
             ToMember::Recall(recall) => self.recall(now, &recall),
             ToMember::Exhausted { stamp, counter } => {
                 if let Some(place) = self.ours(stamp, counter) {
-                    self.borrower.exhaust(place, now + self.timing.hold / 2);
+                    self.borrower.exhaust(place, now + self.timing.hint);
                 }
             }
             ToMember::Heard { stamp, report } => {

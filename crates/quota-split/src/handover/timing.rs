@@ -13,6 +13,8 @@ pub struct Timing {
     pub tick: Duration,
     /// How long a call waits for a borrowed unit.
     pub hold: Duration,
+    /// How long no call waits for a counter that was used up everywhere, unless something is found before.
+    pub hint: Duration,
     /// How long limits under a weight majority may be used without word from the coordinator.
     pub lease: Duration,
     /// How long after an island formed the last lease elsewhere may have been granted: until every
@@ -29,6 +31,7 @@ impl Timing {
         report: Duration::from_millis(100),
         tick: Duration::from_secs(1),
         hold: Duration::from_millis(300),
+        hint: Duration::from_secs(1),
         lease: Duration::from_secs(10),
         detection: Duration::from_secs(8),
         idle: Duration::from_secs(60),

@@ -89,6 +89,60 @@ fn nobody_waits_when_everything_is_used_up() {
     assert!(matches!(verdict, Verdict::Refused(_)), "the hint is fresh: {verdict:?}");
 }
 
+/// Ten seconds, and twenty calls a second at each segment: one is tried a second, not one after the other.
+#[test]
+fn a_flood_of_calls_beyond_a_limit_that_is_used_up_hardly_makes_any_of_them_wait() {
+    let mut cluster = three(Lending::Hold, 90);
+    for segment in 1..4 {
+        while let (_, Verdict::Admitted(_)) = cluster.call(segment, "T") {}
+    }
+    cluster.run(Duration::from_secs(2));
+    assert_eq!((cluster.used("T"), cluster.held("T")), (90, 90));
+
+    let sent = cluster.sent;
+    let mut waited = 0;
+    for _ in 0..200 {
+        for segment in 1..4 {
+            waited += u32::from(cluster.call(segment, "T").1 == Verdict::Held);
+        }
+        cluster.run(Duration::from_millis(50));
+    }
+    // The hint takes a round trip or two, in which up to eight more calls wait.
+    assert!(waited <= 3 * 10 * 5, "{waited} of 600 calls waited");
+    let sent = cluster.sent - sent;
+    assert!(sent <= 10 * 60, "{sent} messages");
+}
+
+/// Its share may be less than what it uses, and a call has just ended there of which the coordinator is
+/// still to hear.
+#[test]
+fn a_call_that_waits_where_one_has_just_ended_is_found_a_unit() {
+    let mut cluster = three(Lending::Hold, 90);
+    let mut calls = Vec::new();
+    while cluster.used("T") < 40 {
+        calls.push(cluster.call(1, "T").0);
+        cluster.run(Duration::from_millis(400));
+    }
+    // Others want their parts and have them; then they end their calls, and what is idle is lent again.
+    let others: Vec<_> = [2, 3].map(|at| (at, cluster.fill(at, "T"))).into();
+    cluster.run(Duration::from_secs(3));
+    let (cap, used) = (cluster.caps("T")[0], cluster.used("T"));
+    assert!(cap < 40, "{cap} of {used}: it uses more than its share by now");
+    for (at, ended) in others {
+        for call in ended.into_iter().take(9) {
+            cluster.hang_up(at, call);
+        }
+    }
+    cluster.run(Duration::from_secs(1));
+    cluster.decided.clear();
+
+    cluster.hang_up(1, calls[0]);
+    let (call, verdict) = cluster.call(1, "T");
+    assert_eq!(verdict, Verdict::Held);
+    cluster.run(Duration::from_millis(301));
+    assert!(cluster.decided.iter().any(|(id, verdict)| *id == call && verdict.is_ok()));
+}
+
 #[test]
 fn a_waiting_call_that_is_given_up_is_not_counted() {
     let mut cluster = three(Lending::Hold, 90);

@@ -13,7 +13,11 @@ pub(super) struct Pool {
     wants: BTreeMap<(u32, usize), Want>,
     recalls: BTreeMap<(u32, usize), Sent>,
     used: BTreeMap<(u32, usize), u32>,
+    /// When wants and recalls are over, those of recalls with `true`.
+    due: BTreeSet<(Instant, u32, usize, bool)>,
     heard_at: BTreeMap<u32, Instant>,
+    /// The same in the order of time.
+    heard: BTreeSet<(Instant, u32)>,
     changed: BTreeSet<u32>,
 }
 
@@ -46,7 +50,7 @@ impl Pool {
         goal: u32,
         until: Option<Instant>,
     ) {
-        self.heard_at.insert(counter, now);
+        self.hear(now, counter);
         let mut want = Want { goal, until, polled: false, told: false };
         // Calls that wait go on waiting, whatever a tick asks for besides.
         if let Some(waiting) = self.wants.get(&(counter, column)).filter(|_| until.is_none())
@@ -54,6 +58,8 @@ impl Pool {
         {
             want = Want { goal: goal.max(waiting.goal), ..*waiting };
         }
+        self.forget_want(counter, column);
+        self.due.extend(want.until.map(|until| (until, counter, column, false)));
         self.wants.insert((counter, column), want);
     }
 
@@ -70,8 +76,9 @@ impl Pool {
 
     /// Notes that a member has reported a counter that is lent.
     pub(super) fn heard(&mut self, now: Instant, counter: u32, column: usize) {
-        self.heard_at.insert(counter, now);
-        if self.recalls.get(&(counter, column)).is_some_and(|sent| !sent.drain) {
+        self.hear(now, counter);
+        if let Some(sent) = self.recalls.get(&(counter, column)).filter(|sent| !sent.drain) {
+            self.due.remove(&(sent.until, counter, column, true));
             self.recalls.remove(&(counter, column));
         }
     }
@@ -101,7 +108,7 @@ impl Pool {
             }
             let owed = self.owed(counter, column, want, row, targets);
             if want.goal <= row[column] || want.until.is_none() && owed == 0 {
-                self.wants.remove(&(counter, column));
+                self.forget_want(counter, column);
             }
         }
         given
@@ -169,6 +176,7 @@ impl Pool {
         }
         for &(column, amount, drain) in &sent {
             self.recalls.insert((counter, column), Sent { amount, drain, until });
+            self.due.insert((until, counter, column, true));
         }
         sent.into_iter()
             .map(|(column, amount, drain)| (column, row[column] - amount, drain))
@@ -193,33 +201,27 @@ impl Pool {
     /// Forgets recalls and waiting calls whose time is over, and returns their counters.
     pub(super) fn expire(&mut self, now: Instant) -> BTreeSet<u32> {
         let mut counters = BTreeSet::new();
-        self.recalls.retain(|&(counter, _), sent| {
-            let over = sent.until <= now;
-            if over {
-                counters.insert(counter);
+        while let Some(due) = self.due.first().copied().filter(|(until, ..)| *until <= now) {
+            let (_, counter, column, recall) = due;
+            self.due.remove(&due);
+            counters.insert(counter);
+            if recall {
+                self.recalls.remove(&(counter, column));
+            } else {
+                self.wants.remove(&(counter, column));
             }
-            !over
-        });
-        self.wants.retain(|&(counter, _), want| {
-            let over = want.until.is_some_and(|until| until <= now);
-            if over {
-                counters.insert(counter);
-            }
-            !over
-        });
+        }
         counters
     }
 
     /// Returns the counters of which nothing was heard for so long, once.
-    pub(super) fn idle(&mut self, now: Instant, after: Duration) -> Vec<u32> {
-        let mut idle = Vec::new();
-        self.heard_at.retain(|&counter, heard_at| {
-            let over = *heard_at + after <= now;
-            if over {
-                idle.push(counter);
-            }
-            !over
-        });
+    pub(super) fn idle(&mut self, now: Instant, after: Duration) -> BTreeSet<u32> {
+        let mut idle = BTreeSet::new();
+        while let Some(&(at, counter)) = self.heard.first().filter(|(at, _)| *at + after <= now) {
+            self.heard.remove(&(at, counter));
+            self.heard_at.remove(&counter);
+            idle.insert(counter);
+        }
         idle
     }
 
@@ -236,8 +238,21 @@ impl Pool {
 
     /// Returns when the next recall or want ends.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let recalls = self.recalls.values().map(|sent| sent.until);
-        recalls.chain(self.wants.values().filter_map(|want| want.until)).min()
+        self.due.first().map(|(until, ..)| *until)
+    }
+
+    fn hear(&mut self, now: Instant, counter: u32) {
+        if let Some(before) = self.heard_at.insert(counter, now) {
+            self.heard.remove(&(before, counter));
+        }
+        self.heard.insert((now, counter));
+    }
+
+    fn forget_want(&mut self, counter: u32, column: usize) {
+        let want = self.wants.remove(&(counter, column));
+        if let Some(until) = want.and_then(|want| want.until) {
+            self.due.remove(&(until, counter, column, false));
+        }
     }
 
     /// Returns how many calls more a member can take, as far as is known.

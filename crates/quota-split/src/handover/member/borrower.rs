@@ -1,6 +1,6 @@
 //! What a member remembers of counters that are lent.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::handover::Timing;
@@ -9,9 +9,16 @@ use crate::{Call, CallId, Document, Lending};
 /// Calls that wait for a unit, and counters that were used since the last tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Borrower {
-    waiting: VecDeque<Waiting>,
+    /// In the order in which they have waited long enough, which is that of their arrival.
+    waiting: BTreeMap<Turn, Waiting>,
+    /// Where each of them stands there.
+    turns: BTreeMap<CallId, Turn>,
+    /// Those that wait on a counter.
+    on: BTreeMap<u32, BTreeSet<Turn>>,
     /// How many wait on a counter, as last asked for.
     asked: BTreeMap<u32, u32>,
+    /// Counters on which that may be other than it was.
+    unasked: BTreeSet<u32>,
     touched: BTreeSet<u32>,
     refusals: BTreeMap<u32, u32>,
     exhausted: BTreeMap<u32, Instant>,
@@ -20,6 +27,9 @@ pub(super) struct Borrower {
     /// Set while anything is lent.
     tick_at: Option<Instant>,
 }
+
+/// Until when a call waits, and which.
+type Turn = (Instant, CallId);
 
 /// A call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,66 +53,102 @@ impl Borrower {
         self.tick_at = lends.then(|| self.tick_at.unwrap_or(now + timing.tick));
         self.exhausted.clear();
         self.owed.clear();
-        self.asked.clear();
+        self.ask_again();
     }
 
     /// Puts a call aside, unless too many wait already.
     pub(super) fn hold(&mut self, call: Call, on: u32, until: Instant) -> bool {
-        let count = self.waiting.iter().filter(|waiting| waiting.on == on).count();
-        if WAITING_MAX <= count {
+        if self.on.get(&on).is_some_and(|turns| WAITING_MAX <= turns.len()) {
             return false;
         }
-        self.waiting.push_back(Waiting { call, on, until });
+        self.push(Waiting { call, on, until });
         true
     }
 
     pub(super) fn push(&mut self, waiting: Waiting) {
-        self.waiting.push_back(waiting);
+        let turn = (waiting.until, waiting.call.id);
+        self.turns.insert(waiting.call.id, turn);
+        self.on.entry(waiting.on).or_default().insert(turn);
+        self.unasked.insert(waiting.on);
+        self.waiting.insert(turn, waiting);
     }
 
-    pub(super) fn take_all(&mut self) -> VecDeque<Waiting> {
-        std::mem::take(&mut self.waiting)
+    /// Takes out all that wait.
+    pub(super) fn take_all(&mut self) -> Vec<Waiting> {
+        (self.turns.clear(), self.on.clear());
+        std::mem::take(&mut self.waiting).into_values().collect()
     }
 
+    /// Takes out those that wait on one of these counters.
+    pub(super) fn take_on(&mut self, places: impl IntoIterator<Item = u32>) -> Vec<Waiting> {
+        let turns: BTreeSet<Turn> =
+            places.into_iter().filter_map(|place| self.on.get(&place)).flatten().copied().collect();
+        turns.into_iter().filter_map(|turn| self.take(turn)).collect()
+    }
+
+    /// Takes out those that have waited long enough. For the others that are left on their counters it
+    /// is asked anew.
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<Waiting> {
-        let late = self.waiting.iter().take_while(|waiting| waiting.until <= now).count();
-        if 0 < late {
-            self.asked.clear();
+        let mut late = Vec::new();
+        while let Some((&turn, _)) = self.waiting.first_key_value().filter(|(t, _)| t.0 <= now) {
+            late.extend(self.take_anew(turn));
         }
-        self.waiting.drain(..late).collect()
+        late
     }
 
     pub(super) fn forget(&mut self, id: CallId) {
-        let before = self.waiting.len();
-        self.waiting.retain(|waiting| waiting.call.id != id);
-        if self.waiting.len() < before {
-            self.asked.clear();
+        if let Some(&turn) = self.turns.get(&id) {
+            self.take_anew(turn);
         }
     }
 
     pub(super) fn waits(&self, id: CallId) -> bool {
-        self.waiting.iter().any(|waiting| waiting.call.id == id)
+        self.turns.contains_key(&id)
     }
 
     /// Returns the calls that wait.
     pub(super) fn calls(&self) -> impl Iterator<Item = Call> {
-        self.waiting.iter().map(|waiting| waiting.call)
+        self.waiting.values().map(|waiting| waiting.call)
     }
 
     /// Makes [`unasked`](Self::unasked) name everything again.
     pub(super) fn ask_again(&mut self) {
         self.asked.clear();
+        self.unasked.extend(self.on.keys());
     }
 
     /// Returns the counters on which more calls wait than were asked for, with their number.
     pub(super) fn unasked(&mut self) -> Vec<(u32, u32)> {
-        let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
-        for waiting in &self.waiting {
-            *counts.entry(waiting.on).or_insert(0) += 1;
+        let mut unasked = Vec::new();
+        for on in std::mem::take(&mut self.unasked) {
+            let count = self.on.get(&on).map_or(0, BTreeSet::len);
+            let count = u32::try_from(count).expect("no more than wait on a counter");
+            let before =
+                if count == 0 { self.asked.remove(&on) } else { self.asked.insert(on, count) };
+            if before.unwrap_or(0) < count {
+                unasked.push((on, count));
+            }
         }
-        let before = std::mem::replace(&mut self.asked, counts.clone());
-        counts.retain(|on, count| before.get(on).is_none_or(|asked| asked < count));
-        counts.into_iter().collect()
+        unasked
+    }
+
+    fn take_anew(&mut self, turn: Turn) -> Option<Waiting> {
+        let waiting = self.take(turn)?;
+        self.asked.remove(&waiting.on);
+        Some(waiting)
+    }
+
+    fn take(&mut self, turn: Turn) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&turn)?;
+        self.turns.remove(&turn.1);
+        if let Some(turns) = self.on.get_mut(&waiting.on) {
+            turns.remove(&turn);
+            if turns.is_empty() {
+                self.on.remove(&waiting.on);
+            }
+        }
+        self.unasked.insert(waiting.on);
+        Some(waiting)
     }
 
     pub(super) fn touch(&mut self, place: u32) {
@@ -167,6 +213,7 @@ impl Borrower {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.tick_at.into_iter().chain(self.waiting.front().map(|waiting| waiting.until)).min()
+        let first = self.waiting.first_key_value().map(|(turn, _)| turn.0);
+        self.tick_at.into_iter().chain(first).min()
     }
 }

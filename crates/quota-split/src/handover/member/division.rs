@@ -95,6 +95,7 @@ impl Member {
             if followed.sight == Sight::Whole {
                 self.settled = Some(followed.document);
             }
+            let mut places: BTreeSet<u32> = BTreeSet::new();
             if grow.rest {
                 let listed: BTreeSet<u32> =
                     grow.cells.iter().map(|(counter, _)| *counter).collect();
@@ -102,12 +103,14 @@ impl Member {
                     if let Some(place) =
                         followed.own(counter).filter(|_| !listed.contains(&counter))
                     {
+                        places.insert(place);
                         self.raise(now, place, target);
                     }
                 }
             }
             for &(counter, cap) in &grow.cells {
                 if let Some(place) = followed.own(counter) {
+                    places.insert(place);
                     self.borrower.found(place);
                     self.raise(now, place, cap);
                 }
@@ -117,7 +120,7 @@ impl Member {
                 self.borrower.ask_again();
                 self.tell_all(now);
             }
-            self.retry(now);
+            self.retry(now, places);
         }
         self.report(now, true);
     }

@@ -40,12 +40,12 @@ impl Member {
         }
     }
 
-    /// Lets in whom the new caps allow, in the order of their arrival.
-    pub(super) fn retry(&mut self, now: Instant) {
+    /// Lets in whom the room at these counters allows, in the order of their arrival.
+    pub(super) fn retry(&mut self, now: Instant, places: impl IntoIterator<Item = u32>) {
         if !self.borrower.has_waiting() {
             return;
         }
-        for mut waiting in self.borrower.take_all() {
+        for mut waiting in self.borrower.take_on(places) {
             let refusal = self.ledger.probe(now, waiting.call).err();
             let on = refusal.and_then(|refusal| self.lender_of(&refusal));
             if let Some(place) = on {
@@ -60,7 +60,7 @@ impl Member {
             let call = waiting.call.id;
             self.outputs.push_back(MemberOutput::Decided { call, verdict });
         }
-        self.ask_for_waiting();
+        self.ask_for_waiting(now);
     }
 
     /// Puts a call aside while a unit is borrowed for it, if that can help.
@@ -72,7 +72,7 @@ impl Member {
         if !self.borrower.hold(call, place, now + self.timing.hold) {
             return false;
         }
-        self.ask_for_waiting();
+        self.ask_for_waiting(now);
         true
     }
 
@@ -85,15 +85,19 @@ impl Member {
         (lends && granted).then_some(place)
     }
 
-    pub(super) fn ask_for_waiting(&mut self) {
-        let Some(followed) = &self.followed else { return };
-        let mut cells = Vec::new();
-        for (place, count) in self.borrower.unasked() {
-            let goal = self.held(place).used.saturating_add(count);
-            if let Some(counter) = followed.theirs(place) {
-                cells.push((counter, goal));
-            }
+    pub(super) fn ask_for_waiting(&mut self, now: Instant) {
+        let unasked = self.borrower.unasked();
+        // What is asked for is measured by what the coordinator counts as held: if that is more than
+        // is held by now, it would find that there is nothing to give.
+        if unasked.iter().any(|(place, _)| self.dirty.contains(place)) {
+            self.report(now, false);
         }
+        let Some(followed) = &self.followed else { return };
+        let goal = |&(place, count): &(u32, u32)| {
+            let goal = self.held(place).used.saturating_add(count);
+            followed.theirs(place).map(|counter| (counter, goal))
+        };
+        let cells: Vec<(u32, u32)> = unasked.iter().filter_map(goal).collect();
         if !cells.is_empty() {
             let ask = Ask { stamp: followed.stamp, cells, urgent: true };
             self.send(ask.stamp.epoch, ToCoordinator::Ask(ask));
