@@ -17,7 +17,8 @@ mod tests;
 mod timing;
 
 pub use coordinator::{Alarm, Coordinator, CoordinatorInput, CoordinatorOutput};
-pub use member::{Member, MemberInput, MemberOutput, MemberState, Verdict};
+use member::News;
+pub use member::{Member, MemberChange, MemberInput, MemberOutput, MemberState, Verdict};
 pub use message::{
     Ask, Column, ColumnCell, ColumnPart, Epoch, Grow, Held, Prepare, Promise, Recall, Report,
     Stamp, ToCoordinator, ToMember,

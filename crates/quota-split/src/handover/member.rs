@@ -12,8 +12,9 @@ use crate::{
 };
 
 use borrower::Borrower;
-pub use partner::MemberState;
+pub(super) use partner::News;
 use partner::REPORTS_UNKNOWN;
+pub use partner::{MemberChange, MemberState};
 
 mod borrower;
 mod division;
@@ -49,8 +50,8 @@ pub struct Member {
     changed: BTreeSet<u32>,
     tell_at: Option<Instant>,
     borrower: Borrower,
-    /// Whether [`Member::state`] may differ from what it was when this was last asked.
-    changed_state: bool,
+    /// What in [`Member::state`] may differ from what it was when this was last asked.
+    news: News,
     outputs: VecDeque<MemberOutput>,
 }
 
@@ -144,7 +145,7 @@ impl Member {
             changed: BTreeSet::new(),
             tell_at: None,
             borrower: Borrower::default(),
-            changed_state: true,
+            news: News::All,
             outputs: VecDeque::new(),
         }
     }
@@ -339,7 +340,7 @@ impl Member {
         let moved = self.ledger.moved(before, now_here);
         self.recounted(moved.differences(now_here, &self.ledger, before));
         self.ledger = moved;
-        self.changed_state = true;
+        self.news = News::All;
         // Numbers of counters have changed: what is followed can no longer be told from others.
         self.floor = self.promised();
         if let Some(Followed { stamp, .. }) = self.followed.take() {
@@ -397,7 +398,9 @@ impl Member {
     fn next_report(&mut self) -> u32 {
         let before = self.reports / REPORTS_UNKNOWN;
         self.reports = self.reports.wrapping_add(1).max(1);
-        self.changed_state |= before != self.reports / REPORTS_UNKNOWN;
+        if before != self.reports / REPORTS_UNKNOWN {
+            self.news.note(None);
+        }
         self.reports
     }
 
@@ -432,7 +435,7 @@ impl Member {
     fn shrink(&mut self, place: u32, cap: u32) {
         let limited = self.document.counters()[place as usize];
         if cap < self.share(place) {
-            self.changed_state = true;
+            self.news.note(Some(place));
             self.ledger.set_share(limited.node, limited.counter, cap);
         }
     }

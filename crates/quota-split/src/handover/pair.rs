@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Epoch, Member, Stamp, Timing, ToCoordinator, ToMember};
+use super::{Epoch, Member, MemberChange, Stamp, Timing, ToCoordinator, ToMember};
 use crate::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
 pub use message::{Denied, Granted, PairMessage, Told};
@@ -171,6 +171,17 @@ enum Part {
     Nobody,
     Speaker(Box<Speaker>),
     Listener(Listener),
+}
+
+impl Copy {
+    /// Takes in what has become other since; tells whether it does follow on what is held.
+    fn change(&mut self, now: Instant, serial: u64, change: &MemberChange) -> bool {
+        if self.serial.checked_add(1) != Some(serial) || !self.state.change(change) {
+            return false;
+        }
+        (self.serial, self.current_at) = (serial, now);
+        true
+    }
 }
 
 impl Pair {
@@ -415,6 +426,12 @@ impl Pair {
             (Part::Listener(_) | Part::Nobody, PairMessage::State { serial, state }) => {
                 self.copy = Some(Copy { serial, state: *state, current_at: now });
                 self.reply(PairMessage::Stored { serial });
+            }
+            (Part::Listener(_) | Part::Nobody, PairMessage::Change { serial, change }) => {
+                let changed =
+                    self.copy.as_mut().is_some_and(|copy| copy.change(now, serial, &change));
+                let stored = PairMessage::Stored { serial };
+                self.reply(if changed { stored } else { PairMessage::Missing });
             }
             (Part::Listener(_) | Part::Nobody, PairMessage::Current { serial }) => {
                 match self.copy.as_mut().filter(|copy| copy.serial == serial) {

@@ -220,7 +220,8 @@ impl Script {
 
     fn pair_message(&mut self) -> PairMessage {
         let (call, serial) = (u64::from(self.below(9)), u64::from(self.number()));
-        match self.below(14) {
+        match self.below(16) {
+            14 | 15 => PairMessage::Change { serial, change: self.member_change() },
             0..=2 => PairMessage::State { serial, state: Box::new(self.state()) },
             3 => PairMessage::Current { serial },
             4 => PairMessage::Stored { serial },
@@ -267,6 +268,11 @@ impl Script {
             caps: self.some_numbers(),
             reports: self.number(),
         }
+    }
+
+    fn member_change(&mut self) -> MemberChange {
+        let (seq, settled, reports) = (self.number(), None, self.number());
+        MemberChange { seq, settled, reports, caps: self.cells() }
     }
 
     fn told(&mut self) -> Told {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use super::partner::News;
 use super::{Followed, Member, MemberOutput};
 use crate::handover::{
     ColumnCell, ColumnPart, Grow, Prepare, Promise, ToCoordinator, column_digest,
@@ -56,7 +57,7 @@ impl Member {
             }
         }
         self.followed = Some(followed);
-        self.changed_state = true;
+        self.news = News::All;
         self.dirty.clear();
         self.unheard.clear();
         (self.report_at, self.resend_at) = (None, None);
@@ -91,7 +92,7 @@ impl Member {
         }
         if let Some(mut followed) = self.followed.take_if(|followed| followed.seq < grow.seq) {
             followed.seq = grow.seq;
-            self.changed_state = true;
+            self.news.note(None);
             if followed.sight == Sight::Whole {
                 self.settled = Some(followed.document);
             }
@@ -162,7 +163,7 @@ impl Member {
             return;
         }
         if self.share(place) < cap {
-            self.changed_state = true;
+            self.news.note(Some(place));
             self.ledger.set_share(limited.node, limited.counter, cap);
         }
     }

@@ -1,5 +1,6 @@
 //! What the other node of a segment needs to go on in a member's place.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,21 @@ impl MemberState {
         self.document == document.digest() && numbered
     }
 
+    /// Takes in what has become other; tells whether it can be this one's, and changes nothing if not.
+    pub(in crate::handover) fn change(&mut self, change: &MemberChange) -> bool {
+        let own = self.caps.len();
+        let Some(followed) = &mut self.followed else { return false };
+        if change.caps.iter().any(|(place, _)| own <= *place as usize) {
+            return false;
+        }
+        followed.seq = change.seq;
+        (self.settled, self.reports) = (change.settled, change.reports);
+        for &(place, cap) in &change.caps {
+            self.caps[place as usize] = cap;
+        }
+        true
+    }
+
     /// Returns how many numbers are listed in it, for who must know how long it gets.
     pub fn numbers(&self) -> usize {
         let followed = self.followed.as_ref().map_or(0, |followed| {
@@ -49,6 +65,41 @@ impl MemberState {
         self.caps.len() + followed
     }
 }
+
+/// What is other in a [`MemberState`] than in the one before: grants and caps move while the division
+/// stays the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberChange {
+    pub(in crate::handover) seq: u32,
+    pub(in crate::handover) settled: Option<u64>,
+    pub(in crate::handover) reports: u32,
+    /// Counters, and what their caps are now.
+    pub(in crate::handover) caps: Vec<(u32, u32)>,
+}
+
+/// What a partner does not know that has the last state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::handover) enum News {
+    Nothing,
+    /// These caps, and figures of which there is one each.
+    Some(BTreeSet<u32>),
+    All,
+}
+
+impl News {
+    /// Adds a cap, or what is no cap.
+    pub(super) fn note(&mut self, place: Option<u32>) {
+        if *self == Self::Nothing {
+            *self = Self::Some(BTreeSet::new());
+        }
+        if let Self::Some(places) = self {
+            places.extend(place);
+        }
+    }
+}
+
+/// Caps that are told one by one: with more of them the whole state is sent, which may be long.
+const CHANGES_MAX: usize = 256;
 
 /// How many reports a member may have sent that its partner does not know of: the state tells their number
 /// in steps of so many, so that it does not change with each.
@@ -68,9 +119,21 @@ impl Member {
         }
     }
 
-    /// Returns whether [`state`](Self::state) may have changed since this was last asked.
-    pub(in crate::handover) fn take_changed_state(&mut self) -> bool {
-        std::mem::take(&mut self.changed_state)
+    /// Returns what in [`state`](Self::state) may have changed since this was last asked.
+    pub(in crate::handover) fn take_news(&mut self) -> News {
+        std::mem::replace(&mut self.news, News::Nothing)
+    }
+
+    /// Puts news into words; `None` where only the whole state can say them.
+    pub(in crate::handover) fn change(&self, news: &News) -> Option<MemberChange> {
+        let News::Some(places) = news else { return None };
+        let followed = self.followed.as_ref().filter(|_| places.len() <= CHANGES_MAX)?;
+        Some(MemberChange {
+            seq: followed.seq,
+            settled: self.settled,
+            reports: self.reports / REPORTS_UNKNOWN * REPORTS_UNKNOWN,
+            caps: places.iter().map(|&place| (place, self.share(place))).collect(),
+        })
     }
 
     /// Speaks for the segment from now on with what the partner had; `live` are the calls that its
@@ -89,7 +152,7 @@ impl Member {
         let drifts = self.ledger.audit(live);
         self.recounted(drifts);
         self.settled = state.settled;
-        self.changed_state = true;
+        self.news = News::All;
         let promised = state.followed.as_ref().map(|followed| followed.stamp);
         if !state.fits(&self.document) {
             self.floor = self.promised().max(promised).max(state.floor);

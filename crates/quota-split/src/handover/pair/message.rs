@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Denial;
-use crate::handover::MemberState;
+use crate::handover::{MemberChange, MemberState};
 use crate::{Admission, Call, CallId, Direction, Document, Full, NodeId, Refusal};
 
 /// Between the two nodes of a segment, over a link that keeps the order. Nodes of the tree have names
@@ -72,6 +72,13 @@ pub enum PairMessage {
     },
     /// To a speaker that wants to leave: not now.
     Declined,
+    /// From the speaker: what is other than in the state of the number before.
+    Change {
+        /// The number of the state that this makes of it.
+        serial: u64,
+        /// What is other.
+        change: MemberChange,
+    },
 }
 
 /// A call and where it counts.

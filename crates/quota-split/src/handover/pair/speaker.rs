@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::message::told;
 use super::{Denial, PairConfig, PairMessage, PairOutput, Told};
 use crate::handover::{
-    Epoch, Member, MemberInput, MemberOutput, MemberState, ToCoordinator, ToMember, Verdict,
+    Epoch, Member, MemberInput, MemberOutput, MemberState, News, ToCoordinator, ToMember, Verdict,
 };
 use crate::{Admission, Call, CallId, Document, Tree};
 
@@ -33,6 +33,8 @@ pub(super) struct Speaker {
     serial: u64,
     /// The number of the state that the partner holds; zero for none.
     stored: u64,
+    /// The number of the last state that was sent whole.
+    whole: u64,
     /// Since when the partner lacks a state that something waits for.
     lacking_since: Option<Instant>,
     /// Whether nothing waits for the partner.
@@ -95,6 +97,7 @@ impl Speaker {
             copies_until: now + AUDIT,
             serial: 0,
             stored: 0,
+            whole: 0,
             lacking_since: None,
             alone: false,
             waiting: VecDeque::new(),
@@ -306,6 +309,7 @@ impl Speaker {
             // The other was the speaker until now.
             PairMessage::HandOver { .. }
             | PairMessage::State { .. }
+            | PairMessage::Change { .. }
             | PairMessage::Current { .. }
             | PairMessage::List
             | PairMessage::Waits { .. }
@@ -437,17 +441,26 @@ impl Speaker {
 
     /// Gives the partner the state, if that has changed or it has none.
     fn offer(&mut self, now: Instant, anew: bool, linked: bool, outputs: &mut Outputs) {
-        let changed = self.member.take_changed_state();
-        if !anew && !changed && 0 < self.serial {
+        let news = self.member.take_news();
+        if !anew && news == News::Nothing && 0 < self.serial {
             return;
         }
         self.serial += 1;
         self.lacking_since.get_or_insert(now);
-        if linked {
-            let (serial, state) = (self.serial, Box::new(self.member.state()));
-            let message = PairMessage::State { serial, state };
-            outputs.push_back(PairOutput::Partner(message));
+        if !linked {
+            return;
         }
+        let serial = self.serial;
+        // A whole state may take long, and what follows on it must not arrive before.
+        let follows = !anew && 0 < self.whole && self.whole <= self.stored;
+        let change = self.member.change(&news).filter(|_| follows);
+        outputs.push_back(PairOutput::Partner(match change {
+            Some(change) => PairMessage::Change { serial, change },
+            None => {
+                self.whole = serial;
+                PairMessage::State { serial, state: Box::new(self.member.state()) }
+            }
+        }));
     }
 
     fn take_list(&mut self, calls: &[Told], pending: bool, last: bool, outputs: &mut Outputs) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::handover::{Grow, Prepare};
+use crate::handover::{Grow, Prepare, Recall};
 use crate::{Counter, Direction, Limits, Method, Node, Part, Recipe, Sight, Tree};
 
 #[test]
@@ -344,6 +344,46 @@ fn the_partner_is_sent_a_state_that_changed_and_none_with_a_report_alone() {
     assert_eq!(state(&pair), before + 1);
 }
 
+/// With one counter of a thousand moving, nobody wants to be told the others.
+#[test]
+fn a_partner_is_told_what_has_changed_and_holds_all_that_there_is() {
+    let mut pair = Two::with_share(1);
+    let grow = |seq| Grow { stamp: stamp(1), seq, rest: false, cells: vec![(0, seq)] };
+    let state = |pair: &Two| pair.nodes[0].member().unwrap().state();
+    let copy = |pair: &Two| pair.nodes[1].copy.as_ref().unwrap().state.clone();
+    pair.whole = 0;
+    for seq in 2..8 {
+        pair.hear_coordinator(0, ToMember::Grow(grow(seq)));
+        let recall = Recall { stamp: stamp(1), counter: 0, cap: seq - 1, drain: true };
+        pair.hear_coordinator(0, ToMember::Recall(recall));
+        assert_eq!((copy(&pair), pair.share(0)), (state(&pair), Some(seq - 1)));
+    }
+    assert_eq!(pair.whole, 0);
+
+    // One that is lost is missed by the next one.
+    pair.deaf = true;
+    pair.hear_coordinator(0, ToMember::Grow(grow(8)));
+    pair.mail.clear();
+    pair.deaf = false;
+    pair.hear_coordinator(0, ToMember::Grow(grow(9)));
+    assert_eq!((copy(&pair), pair.whole), (state(&pair), 1));
+    pair.hear_coordinator(0, ToMember::Grow(grow(10)));
+    assert_eq!((copy(&pair), pair.whole), (state(&pair), 1));
+
+    // So is the last one, by the next beat; and another division is told whole.
+    pair.deaf = true;
+    pair.hear_coordinator(
+        0,
+        ToMember::Recall(Recall { stamp: stamp(1), counter: 0, cap: 2, drain: true }),
+    );
+    pair.mail.clear();
+    pair.deaf = false;
+    pair.pass(2_000);
+    assert_eq!((copy(&pair), pair.whole), (state(&pair), 2));
+    pair.hear_coordinator(0, ToMember::Prepare(prepare(2)));
+    assert_eq!((copy(&pair), pair.whole), (state(&pair), 3));
+}
+
 /// Both nodes of a segment, the first of which speaks, and the link between them.
 struct Two {
     now: Instant,
@@ -359,6 +399,8 @@ struct Two {
     refused: Vec<usize>,
     /// Loses what hands a part over.
     loses_offers: bool,
+    /// How often the whole state arrived.
+    whole: u32,
     verdicts: std::collections::BTreeMap<u64, Result<Admission, Denial>>,
     /// What lives on each node, and on both where copies count.
     lives_at: [Vec<Call>; 2],
@@ -387,6 +429,7 @@ impl Two {
             takes_over: None,
             refused: Vec::new(),
             loses_offers: false,
+            whole: 0,
             verdicts: std::collections::BTreeMap::new(),
             lives_at: [Vec::new(), Vec::new()],
             live: Vec::new(),
@@ -469,6 +512,7 @@ impl Two {
                 self.input(1 - at, PairInput::Role(Role::Partner));
             }
             let Some((to, message)) = self.mail.pop_front() else { return };
+            self.whole += u32::from(matches!(message, PairMessage::State { .. }));
             if self.loses_offers && matches!(message, PairMessage::HandOver { .. }) {
                 continue;
             }
