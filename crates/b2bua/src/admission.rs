@@ -167,8 +167,8 @@ pub(crate) fn ask(
 /// The URI parameter that names a tenant or profile.
 const TENANT: &[u8] = b"gvp-tenant-id";
 
-/// Segments that a call may have tried: more than any cluster has.
-const TRIED_MAX: usize = 128;
+/// Segments that a call may have tried: as many as a cluster has at the most.
+const TRIED_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {

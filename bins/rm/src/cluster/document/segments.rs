@@ -11,7 +11,7 @@ use failover::NodeId;
 use super::{Mode, SegmentPlan, SegmentRoute};
 
 /// How many segments a cluster may have.
-const SEGMENTS_MAX: usize = 100;
+pub(crate) const SEGMENTS_MAX: usize = 100;
 
 /// What was read so far, with the lines where it stands.
 #[derive(Default)]

@@ -255,3 +255,16 @@ tenant = \"bank\"
         assert!(faults.contains(part), "{part}\nin\n{faults}");
     }
 }
+
+/// A call that has been to all segments says so, and one that says more is not believed.
+#[test]
+fn a_call_may_have_tried_as_many_segments_as_a_cluster_has() {
+    let tried = |count: usize| b2bua::admission::Shared {
+        tried: (0..count).map(|id| u16::try_from(id).unwrap()).collect(),
+        ..Default::default()
+    };
+    let most = tried(segments::SEGMENTS_MAX);
+    assert_eq!(b2bua::admission::Shared::parse(&most.value()), Some(most));
+    let more = tried(segments::SEGMENTS_MAX + 1);
+    assert_eq!(b2bua::admission::Shared::parse(&more.value()), None);
+}
