@@ -55,8 +55,8 @@ pub(crate) struct Membership {
     wall: (Instant, u64),
     /// The segments that take calls, as of then.
     takers: Option<(Instant, BTreeSet<Segment>)>,
-    /// When calls that are refused for want of a document are told of again.
-    complaint_at: Option<Instant>,
+    /// When refusals that anybody can bring about are told of again, by what they are for.
+    complaints: BTreeMap<&'static str, Instant>,
     /// Takeovers of slots that the cluster was told of.
     takeovers: u64,
     /// Until when this process, which leaves, waits for its partner to speak for the segment.
@@ -82,6 +82,12 @@ pub(crate) struct Counters {
     shared: u64,
     alarms: BTreeMap<&'static str, u64>,
     drifts: u64,
+}
+
+impl Counters {
+    fn alarm(&mut self, name: &'static str) {
+        *self.alarms.entry(name).or_default() += 1;
+    }
 }
 
 impl Membership {
@@ -139,7 +145,7 @@ impl Membership {
                 .and_then(|folder| usage::open(folder, part.id, start.boot)),
             wall: (start.instant, start.unix_ms),
             takers: None,
-            complaint_at: None,
+            complaints: BTreeMap::new(),
             takeovers: 0,
             waits_until: None,
             counters: Counters::default(),
@@ -319,7 +325,7 @@ impl Membership {
             }
             From::Alarm(alarm) => {
                 error!(%alarm, "the cluster's document");
-                *self.counters.alarms.entry("document").or_default() += 1;
+                self.counters.alarm("document");
             }
         }
     }
@@ -356,7 +362,7 @@ impl Membership {
             }
             From::Alarm(alarm) => {
                 error!(?alarm, "the cluster needs somebody to look");
-                *self.counters.alarms.entry(alarm_name(alarm)).or_default() += 1;
+                self.counters.alarm(alarm_name(alarm));
             }
             From::Drifted(drifts) => {
                 warn!(count = drifts.len(), first = ?drifts.first(), "counters were set right");

@@ -30,10 +30,9 @@ pub(super) struct Asked {
 impl Membership {
     /// Asks whether a call may be. What needs no counter to be refused is answered at once.
     pub(crate) fn admit(&mut self, now: Instant, call: CallId, ask: &Ask) -> Option<Input> {
-        match self.matched(call, ask) {
+        match self.matched(now, call, ask) {
             Err((violation, answer)) => {
-                if violation == NO_DOCUMENT && self.complaint_at.is_none_or(|at| at <= now) {
-                    self.complaint_at = Some(now + COMPLAINTS);
+                if violation == NO_DOCUMENT && self.complains(now, NO_DOCUMENT) {
                     warn!(
                         segment = self.own.segment.0,
                         "calls are refused with 480, as this node has no document of its cluster: \
@@ -55,7 +54,12 @@ impl Membership {
     }
 
     /// Finds what a call counts at, and what it may do there.
-    fn matched(&self, call: CallId, ask: &Ask) -> Result<Asked, (&'static str, Answer)> {
+    fn matched(
+        &mut self,
+        now: Instant,
+        call: CallId,
+        ask: &Ask,
+    ) -> Result<Asked, (&'static str, Answer)> {
         let Some(document) = self.documents.current().cloned() else {
             let answer = answer(480, "this segment has no document of its cluster yet");
             return Err((NO_DOCUMENT, answer));
@@ -76,13 +80,17 @@ impl Membership {
             }
         };
         let node = node.map_err(|why| {
-            let answer = document.answer_unmatched(source, why);
+            let (answer, name) = (document.answer_unmatched(source, why), unmatched_name(why));
+            let told = self.complains(now, name);
             if answer.alarm {
-                warn!(%call, %source, number, %why, "a call belongs to nobody");
-            } else {
-                info!(%call, %source, number, %why, "a call belongs to nobody");
+                self.counters.alarm(name);
             }
-            (unmatched_name(why), answer)
+            match answer.alarm {
+                true if told => warn!(%call, %source, number, %why, "a call belongs to nobody"),
+                false if told => info!(%call, %source, number, %why, "a call belongs to nobody"),
+                true | false => {}
+            }
+            (name, answer)
         })?;
         let exempt = document.is_emergency(number);
         let policies = &document.policies;
@@ -97,6 +105,7 @@ impl Membership {
             let answer = policies.answer(node, violation);
             let profile = &document.tree().node(node).name;
             if answer.alarm {
+                self.counters.alarm(POLICY);
                 warn!(%call, profile, number, service, "a policy forbids a call");
             } else {
                 info!(%call, profile, number, service, "a policy forbids a call");
@@ -112,6 +121,15 @@ impl Membership {
         };
         let tried = shared.map(|shared| shared.tried.clone()).unwrap_or_default();
         Ok(Asked { document, node, outbound, exempt, tried })
+    }
+
+    /// Whether the log is told now of a refusal that anybody can bring about as often as he likes.
+    fn complains(&mut self, now: Instant, name: &'static str) -> bool {
+        let due = self.complaints.get(name).is_none_or(|at| *at <= now);
+        if due {
+            self.complaints.insert(name, now + COMPLAINTS);
+        }
+        due
     }
 
     /// Takes in what became of a call.
@@ -143,6 +161,9 @@ impl Membership {
         let elsewhere = self.elsewhere(now, asked);
         let answer = asked.document.policies.answer(asked.node, Violation::Usage);
         asked.log_refusal(call, why, self.own.segment, elsewhere.is_some(), answer.alarm);
+        if answer.alarm {
+            self.counters.alarm(POLICY);
+        }
         *self.counters.refused.entry(why_name(why)).or_default() += 1;
         self.counters.shared += u64::from(elsewhere.is_some());
         let (status, reason) = (answer.status, reason(&answer, why).into());
@@ -217,7 +238,10 @@ impl Asked {
 /// The refusal of a node that was never told what it may let in.
 const NO_DOCUMENT: &str = "no_document";
 
-/// How often such a refusal is told of.
+/// The alarm of policies that want one.
+const POLICY: &str = "policy";
+
+/// How often refusals are told of that anybody can bring about.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// How long the segments that take calls are remembered.

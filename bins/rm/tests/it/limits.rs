@@ -222,17 +222,34 @@ fn whoever_is_trusted_names_a_profile_and_one_that_exists() {
 }
 
 #[test]
-fn what_a_stranger_says_of_a_call_is_not_believed() {
+fn what_a_stranger_says_of_a_call_is_not_believed_and_raises_an_alarm() {
     let mut world = World::new(7, &document("", 10));
-    for (number, params, why) in
-        [(0, ";gvp-tenant-id=welcome", "forged"), (1, ";gvp-tenant-id=nobody", "forged")]
-    {
+    let calls = [";gvp-tenant-id=welcome", ";gvp-tenant-id=nobody"];
+    refused_with(&mut world, "forged", &calls);
+}
+
+#[test]
+fn a_tenant_that_nobody_knows_raises_an_alarm_of_its_own() {
+    // With a default profile such a call would count there.
+    let text = document("trusted = [\"10.0.9.0/24\"]\n", 10);
+    let text = text.replace("default_profile = \"welcome\"\n", "");
+    let mut world = World::new(7, &text);
+    refused_with(&mut world, "unknown_tenant", &[";gvp-tenant-id=nobody"; 3]);
+}
+
+/// Checks that each of these calls is refused for this and counts nowhere, with an alarm and one line.
+fn refused_with(world: &mut World, why: &str, calls: &[&str]) {
+    let warnings = Warnings::listen();
+    for (number, params) in (0..).zip(calls) {
         let call = world.call_with(number, 2, params);
         world.run(Duration::from_secs(1));
         assert!(!world.scenario.not_talking(&[call]).is_empty());
-        let name = format!("rm_cluster_refused_total{{why=\"{why}\"}}");
-        assert_eq!(world.figure(OTHER, &name), u64::from(number) + 1);
+        for name in ["refused_total{why", "alarms_total{alarm"] {
+            let name = format!("rm_cluster_{name}=\"{why}\"}}");
+            assert_eq!(world.figure(OTHER, &name), u64::from(number) + 1, "{name}");
+        }
     }
+    assert_eq!(warnings.count("a call belongs to nobody"), 1);
     assert_eq!(world.used(2, "all"), 0);
 }
 
