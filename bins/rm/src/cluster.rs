@@ -56,6 +56,8 @@ pub struct Cluster {
     followed_at: Instant,
     /// Who speaks for each of its members, `None` where nobody does: whoever speaks next costs a division.
     divided_for: Vec<Option<Speaker>>,
+    /// Who said that its segment takes no new calls any more.
+    draining: BTreeMap<Segment, Speaker>,
     passive: bool,
     withdrawn: bool,
     /// The last refusal at each node.
@@ -124,7 +126,8 @@ pub enum Input {
     /// The partner can send no SIP any more, proven by the gates that gave its slots to this node:
     /// this node speaks for the segment, sooner than the partner's silence would tell.
     Fenced,
-    /// This node is about to leave: its partner shall speak for the segment, as soon as it can.
+    /// This node is about to leave: its partner shall speak for the segment, as soon as it can. Where
+    /// there is none the segment gets no share any more.
     Leave,
     /// An operator wants the counters compared with the calls that live.
     Audit,
@@ -197,6 +200,9 @@ pub enum Why {
     /// Another process has this node's id and the better right to it.
     #[error("another process has the id of this node")]
     Withdrawn,
+    /// This process counts no call any more, and ends after the last one.
+    #[error("this node drains")]
+    Drains,
 }
 
 /// What an operator must know.
@@ -269,6 +275,7 @@ impl Cluster {
             followed: None,
             followed_at: now,
             divided_for: Vec::new(),
+            draining: BTreeMap::new(),
             passive: plan.is_cold(id.segment),
             withdrawn: false,
             refusals: BTreeMap::new(),

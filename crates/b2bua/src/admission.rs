@@ -30,6 +30,8 @@ pub struct Ask {
     pub profile_id: Option<Bytes>,
     /// The header `X-Genesys-gsw-ivr-profile-name`.
     pub profile_name: Option<Bytes>,
+    /// This process drains: it counts no call any more, and sends this one on at the most.
+    pub draining: bool,
     /// What another segment that sent the call on says of it; anybody can write that.
     pub shared: Option<Shared>,
 }
@@ -160,6 +162,7 @@ pub(crate) fn ask(
         tenant: uri.param(TENANT).map(Bytes::copy_from_slice),
         profile_id: header(b"X-Genesys-gsw-ivr-profile-id"),
         profile_name: header(b"X-Genesys-gsw-ivr-profile-name"),
+        draining: false,
         shared: invite.header(Name::new(Shared::NAME)).and_then(Shared::parse),
     }
 }

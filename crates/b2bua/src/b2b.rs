@@ -380,9 +380,8 @@ impl B2b {
     }
 
     fn handle_invite(&mut self, key: ServerKey, way: Way, invite: &Message) {
-        if self.core.draining
-            || self.core.config.calls_max <= self.core.live + self.admissions.len()
-        {
+        let is_full = self.core.config.calls_max <= self.core.live + self.admissions.len();
+        if is_full || self.core.draining && !self.sends_on() {
             self.core.counters.refused += 1;
             return self.core.put_off(key, invite, 503);
         }
@@ -411,6 +410,12 @@ impl B2b {
             Ok(call) => self.insert_call(call),
             Err(status) => self.core.answer(key, invite, status),
         }
+    }
+
+    /// Whether new calls may go elsewhere while this process drains: as long as calls that count here
+    /// keep it, since what it sends on keeps it as well.
+    fn sends_on(&self) -> bool {
+        self.core.config.admits && self.charges().next().is_some()
     }
 
     fn insert_call(&mut self, call: Box<Call>) {

@@ -92,9 +92,30 @@ impl Cluster {
         let members = mandate.segments();
         let speaker = |segment| self.speakers.get(segment).copied();
         self.divided_for = members.iter().map(speaker).collect();
-        let parts = self.plan.parts(|it| members.contains(&it), |it| shares.contains(&it));
+        let takes = |it| shares.contains(&it) && !self.drains(it);
+        let mut parts = self.plan.parts(|it| members.contains(&it), takes);
+        if !parts.iter().any(|part| part.present && 0 < part.weight) {
+            // Nobody else could take what they have.
+            parts = self.plan.parts(|it| members.contains(&it), |it| shares.contains(&it));
+        }
         let epoch = of_division(mandate.epoch);
         self.coordinator.handle_input(now, CoordinatorInput::Lead { epoch, parts });
+    }
+
+    /// Whether the node that speaks for a segment said that it takes no new calls.
+    fn drains(&self, segment: Segment) -> bool {
+        let speaker = self.speakers.get(&segment);
+        self.draining.get(&segment).is_some_and(|drains| Some(drains) == speaker)
+    }
+
+    /// The speaker of a segment says that nobody there takes new calls.
+    fn note_drain(&mut self, now: Instant, segment: Segment) {
+        let Some(speaker) = self.speakers.get(&segment).copied() else { return };
+        let before = self.draining.insert(segment, speaker);
+        self.elector.handle_input(now, election::Input::Serving { segment, serving: false });
+        if before != Some(speaker) {
+            self.lead_again(now);
+        }
     }
 
     fn follow(&mut self, now: Instant, mandate: Mandate, shares: BTreeSet<Segment>) {
@@ -194,9 +215,11 @@ impl Cluster {
                 self.outputs.push_back(Output::Divided { stamp, members });
             }
             CoordinatorOutput::Serves { segment: id, serves } => {
-                let serving = election::Input::Serving { segment: segment(id), serving: serves };
-                self.elector.handle_input(now, serving);
+                let segment = segment(id);
+                let serving = serves && !self.drains(segment);
+                self.elector.handle_input(now, election::Input::Serving { segment, serving });
             }
+            CoordinatorOutput::Drains(id) => self.note_drain(now, segment(id)),
             // The link states of the election tell it too.
             CoordinatorOutput::Outranked(_) => {}
             CoordinatorOutput::Alarm(alarm) => self.alarm(alarm.into()),

@@ -42,6 +42,7 @@ impl Membership {
                 *self.counters.refused.entry(violation).or_default() += 1;
                 Some(not_admitted(call, &answer))
             }
+            Ok(asked) if ask.draining => Some(self.refuse(now, call, &asked, Why::Drains)),
             Ok(asked) => {
                 let direction = direction(asked.outbound);
                 let (node, exempt) = (asked.node, asked.exempt);
@@ -166,7 +167,9 @@ impl Membership {
         }
         *self.counters.refused.entry(why_name(why)).or_default() += 1;
         self.counters.shared += u64::from(elsewhere.is_some());
-        let (status, reason) = (answer.status, reason(&answer, why).into());
+        // Another address of the caller's takes it at once.
+        let status = if why == Why::Drains { 503 } else { answer.status };
+        let reason = reason(&answer, why).into();
         Input::NotAdmitted { call, refused: Refused { status, reason, elsewhere } }
     }
 
@@ -264,7 +267,7 @@ fn not_admitted(call: CallId, answer: &Answer) -> Input {
 fn reason(answer: &Answer, why: Why) -> String {
     match why {
         Why::Full(_) => answer.reason(),
-        Why::Passive | Why::Unheard | Why::Unknown | Why::Withdrawn => {
+        Why::Passive | Why::Unheard | Why::Unknown | Why::Withdrawn | Why::Drains => {
             Answer { text: why.to_string(), ..answer.clone() }.reason()
         }
     }
@@ -295,6 +298,7 @@ fn why_name(why: Why) -> &'static str {
         Why::Unheard => "unheard",
         Why::Unknown => "unknown",
         Why::Withdrawn => "withdrawn",
+        Why::Drains => "drains",
     }
 }
 
@@ -315,7 +319,7 @@ mod tests {
             elsewhere: None,
         };
         assert_eq!(reason(&usual(), Why::Full(full)), usual().reason());
-        for why in [Why::Passive, Why::Unheard, Why::Unknown, Why::Withdrawn] {
+        for why in [Why::Passive, Why::Unheard, Why::Unknown, Why::Withdrawn, Why::Drains] {
             let told = reason(&usual(), why);
             assert!(told.contains(&why.to_string()) && !told.contains("limit"), "{told}");
         }

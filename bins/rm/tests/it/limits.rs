@@ -4,7 +4,7 @@ mod world;
 
 use std::time::Duration;
 
-use driver::Verb;
+use driver::{Input, StopReason, Verb};
 use testkit::State;
 
 use crate::cluster::details::Warnings;
@@ -122,6 +122,35 @@ fn a_passive_segment_takes_no_call_not_even_of_a_tenant_without_a_limit() {
     world.run(Duration::from_secs(15));
     assert_eq!(world.figure(OTHER, "rm_cluster_passive"), 0);
     assert_eq!(world.calls(10..12, 2), 2);
+}
+
+#[test]
+fn a_segment_that_drains_gives_its_share_away_and_the_cold_one_takes_its_place() {
+    for (first, sent_on) in [("sharing = true\n", 2), ("", 0)] {
+        let text = document(first, 10).replacen(COLD, "mode = \"cold\"", 1);
+        let mut world = World::new(17, &text);
+        assert_eq!((world.calls(0..2, 1), world.figure(OTHER, "rm_cluster_passive")), (2, 1));
+        for node in [FIRST, SECOND] {
+            world.scenario.sim().tell(node, Input::Drain);
+        }
+        world.run(Duration::from_secs(6));
+
+        assert_eq!(world.figure(OTHER, "rm_cluster_passive"), 0);
+        let caps = [world.counter(1, "all", "cap"), world.counter(2, "all", "cap")];
+        assert_eq!((caps, world.used(1, "all")), ([0, 8], 2), "its calls still count");
+        assert_eq!([world.calls(2..4, 1), world.calls(8..10, 2)], [sent_on, 2]);
+        assert_eq!(world.used(2, "all"), 2 + u64::try_from(sent_on).unwrap());
+        assert_eq!(world.live(), 4 + 2 * sent_on, "what is sent on lives in both");
+
+        world.hang_up();
+        world.run(Duration::from_secs(3));
+        for node in [FIRST, SECOND] {
+            assert_eq!(world.scenario.sim().stopped(node), Some(&StopReason::Drained));
+        }
+        world.run(Duration::from_secs(10));
+        assert_eq!((world.live(), world.used(2, "all")), (0, 0));
+        assert_eq!(world.counter(2, "all", "cap"), 10);
+    }
 }
 
 #[test]

@@ -73,7 +73,8 @@ impl B2b {
             Some(target) if target.registered => Goes::Phone,
             Some(_) => Goes::Trunk,
         };
-        let ask = admission::ask(invite, way, uri, proposal.registered, goes);
+        let mut ask = admission::ask(invite, way, uri, proposal.registered, goes);
+        ask.draining = self.core.draining;
         let waiting = Waiting { key, way, invite: invite.clone(), call, proposal };
         self.admissions.insert(self.core.now + self.core.config.admission, waiting);
         self.core.outputs.push_back(Output::Admit { call, ask: Box::new(ask) });

@@ -160,6 +160,7 @@ fn everything_that_names_a_tenant_is_asked_with() {
         tenant: Some("acme".into()),
         profile_id: Some("7".into()),
         profile_name: Some("menu".into()),
+        draining: false,
         shared: Some(Shared { tried: vec![3], profile: "".into(), outbound: true }),
     };
     assert_eq!(ask, expected);

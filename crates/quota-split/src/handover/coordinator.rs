@@ -76,6 +76,9 @@ pub enum CoordinatorOutput {
         /// Whether it obeys.
         serves: bool,
     },
+    /// A member takes no new calls any more: lead again, without a weight for it. It says so in each
+    /// division that gives it one.
+    Drains(SegmentId),
     /// A member has promised a higher epoch: tell the election.
     Outranked(Epoch),
     /// Tell an operator.
@@ -191,6 +194,10 @@ impl Coordinator {
                 round.report(now, from, &report, document, timing, outputs);
             }
             ToCoordinator::Ask(ask) => round.ask(now, from, &ask, document, timing, outputs),
+            ToCoordinator::Drains { stamp } if stamp == round.stamp() && round.has(from) => {
+                outputs.push_back(CoordinatorOutput::Drains(from));
+            }
+            ToCoordinator::Drains { .. } => {}
             ToCoordinator::Refuse { stamp, promised } if stamp == round.stamp() => {
                 if stamp < promised && stamp.epoch != promised.epoch {
                     outputs.push_back(CoordinatorOutput::Outranked(promised.epoch));

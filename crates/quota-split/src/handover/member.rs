@@ -50,6 +50,10 @@ pub struct Member {
     changed: BTreeSet<u32>,
     tell_at: Option<Instant>,
     borrower: Borrower,
+    /// Whether the segment takes no new calls any more.
+    drains: bool,
+    /// When that is said again, while the division obeyed gives it a weight all the same.
+    drain_at: Option<Instant>,
     /// What in [`Member::state`] may differ from what it was when this was last asked.
     news: News,
     outputs: VecDeque<MemberOutput>,
@@ -62,6 +66,8 @@ pub enum MemberInput {
     Received(ToMember),
     /// Tenants or limits have changed.
     Document(Arc<Document>),
+    /// The segment takes no new calls any more.
+    Drain,
 }
 
 /// What a member asks of its owner, in order.
@@ -145,6 +151,8 @@ impl Member {
             changed: BTreeSet::new(),
             tell_at: None,
             borrower: Borrower::default(),
+            drains: false,
+            drain_at: None,
             news: News::All,
             outputs: VecDeque::new(),
         }
@@ -155,6 +163,11 @@ impl Member {
         match input {
             MemberInput::Document(document) => self.take_document(now, &document),
             MemberInput::Received(message) => self.receive(now, message),
+            MemberInput::Drain if self.drains => {}
+            MemberInput::Drain => {
+                self.drains = true;
+                self.tell_drain(now);
+            }
         }
     }
 
@@ -180,6 +193,9 @@ impl Member {
         if self.borrower.tick_at().is_some_and(|at| at <= now) {
             self.tick(now);
         }
+        if self.drain_at.is_some_and(|at| at <= now) {
+            self.tell_drain(now);
+        }
         self.give_up(now);
     }
 
@@ -190,7 +206,7 @@ impl Member {
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = [self.lease_until, self.report_at, self.resend_at, self.tell_at];
+        let own = [self.lease_until, self.report_at, self.resend_at, self.tell_at, self.drain_at];
         own.into_iter().flatten().chain(self.borrower.deadline()).min()
     }
 
@@ -349,6 +365,7 @@ impl Member {
         self.dirty.clear();
         self.unheard.clear();
         (self.report_at, self.resend_at, self.tell_at) = (None, None, None);
+        self.drain_at = None;
         self.changed.clear();
         for waiting in self.borrower.take_all() {
             let call = waiting.call.id;
@@ -386,6 +403,16 @@ impl Member {
         }
         self.unheard.extend(dirty.into_iter().map(|place| (place, number)));
         self.send(report.stamp.epoch, ToCoordinator::Report(report));
+    }
+
+    /// Says that no new calls are taken, until a division gives this segment no weight.
+    fn tell_drain(&mut self, now: Instant) {
+        self.drain_at = None;
+        let Some(stamp) = self.followed.as_ref().map(|followed| followed.stamp) else { return };
+        if self.drains {
+            self.drain_at = Some(now + self.timing.resend);
+            self.send(stamp.epoch, ToCoordinator::Drains { stamp });
+        }
     }
 
     fn recounted(&mut self, drifts: Vec<Drift>) {

@@ -159,6 +159,11 @@ pub enum ToCoordinator {
     Report(Report),
     /// Larger caps are wanted.
     Ask(Ask),
+    /// The segment takes no new calls any more: its part is better given to others.
+    Drains {
+        /// Under which division.
+        stamp: Stamp,
+    },
 }
 
 impl ToCoordinator {
@@ -168,6 +173,7 @@ impl ToCoordinator {
             Self::Promise(Promise { stamp, .. })
             | Self::Refuse { stamp, .. }
             | Self::NeedColumn { stamp }
+            | Self::Drains { stamp }
             | Self::Report(Report { stamp, .. })
             | Self::Ask(Ask { stamp, .. }) => *stamp,
         }

@@ -94,7 +94,8 @@ pub enum PairInput {
     Document(Arc<Document>),
     /// The answer to [`PairOutput::NeedLive`].
     Live(Vec<Call>),
-    /// This node is about to leave: it hands its part to the other, if that can take it.
+    /// This node is about to leave: it hands its part to the other, if that can take it. If there is
+    /// nobody, or the other is about to leave too, the segment takes no new calls any more.
     Leave,
     /// An operator wants the counters compared with what lives.
     Audit,
@@ -510,6 +511,9 @@ impl Pair {
 
     fn settle(&mut self, now: Instant) {
         if let Part::Speaker(speaker) = &mut self.part {
+            if self.leaves && !self.linked && !self.present {
+                speaker.drain(now);
+            }
             speaker.settle(now, self.linked, self.present, &mut self.outputs);
             if self.leaves && self.linked {
                 speaker.hand_over(now, &mut self.outputs);

@@ -194,7 +194,8 @@ impl Script {
         let stamp = self.stamp();
         // What the division in force says is heard at all.
         let stamp = self.coordinator.stamp().filter(|_| self.below(5) != 0).unwrap_or(stamp);
-        match self.below(6) {
+        match self.below(7) {
+            6 => ToCoordinator::Drains { stamp },
             0 | 1 => {
                 let own = self.document.counters().len();
                 let targets = (0..own).map(|_| self.number()).collect::<Vec<_>>();

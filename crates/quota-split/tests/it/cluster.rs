@@ -19,6 +19,8 @@ pub(crate) struct Cluster {
     pub(crate) document: Arc<Document>,
     pub(crate) alarms: Vec<Alarm>,
     pub(crate) outranked: Vec<Epoch>,
+    /// Segments that said that they take no new calls.
+    pub(crate) drains: Vec<u32>,
     pub(crate) decided: Vec<(CallId, Result<Admission, Refusal>)>,
     pub(crate) unknown: Vec<CallId>,
     pub(crate) lapsed: Vec<u32>,
@@ -63,6 +65,7 @@ impl Cluster {
             document,
             alarms: Vec::new(),
             outranked: Vec::new(),
+            drains: Vec::new(),
             decided: Vec::new(),
             unknown: Vec::new(),
             lapsed: Vec::new(),
@@ -214,6 +217,7 @@ impl Cluster {
                 CoordinatorOutput::Send { to, message } => self.fly(Packet::Down(to.0, message)),
                 CoordinatorOutput::Alarm(alarm) => self.alarms.push(alarm),
                 CoordinatorOutput::Ceased(alarm) => self.alarms.retain(|told| *told != alarm),
+                CoordinatorOutput::Drains(segment) => self.drains.push(segment.0),
                 CoordinatorOutput::Outranked(epoch) => self.outranked.push(epoch),
                 CoordinatorOutput::Opened(_) | CoordinatorOutput::Serves { .. } => {}
             }

@@ -362,6 +362,30 @@ fn a_cold_segment_gets_a_share_while_it_has_a_weight() {
 }
 
 #[test]
+fn a_member_that_takes_no_new_calls_says_so_until_a_division_gives_it_no_weight() {
+    let mut cluster = three(&[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let now = cluster.now;
+    cluster.lose = 1;
+    cluster.members.get_mut(&1).unwrap().handle_input(now, MemberInput::Drain);
+    cluster.drain();
+    cluster.run(Duration::from_millis(900));
+    assert_eq!(cluster.drains, [0; 0], "it was lost");
+    cluster.run(Duration::from_millis(200));
+    assert_eq!(cluster.drains, [1]);
+
+    cluster.lead_on(&[(1, 0), (2, 1), (3, 1)], &[]);
+    cluster.run(Duration::from_secs(5));
+    assert_eq!((cluster.caps("T1"), &cluster.drains[..]), (vec![0, 45, 45], &[1][..]));
+
+    // Another coordinator knows nothing of it yet.
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_millis(500));
+    assert_eq!(cluster.drains, [1, 1]);
+}
+
+#[test]
 fn frozen_limits_stay_where_they_were_in_an_island() {
     let mut cluster = three_with(Partition::Frozen, &[("T1", 90)]);
     cluster.lead(&EVEN, &[]);

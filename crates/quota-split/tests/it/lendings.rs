@@ -449,6 +449,7 @@ fn down(coordinator: &mut Coordinator) -> Vec<(SegmentId, ToMember)> {
             CoordinatorOutput::Opened(_)
             | CoordinatorOutput::Serves { .. }
             | CoordinatorOutput::Outranked(_)
+            | CoordinatorOutput::Drains(_)
             | CoordinatorOutput::Alarm(_)
             | CoordinatorOutput::Ceased(_) => None,
         })

@@ -126,7 +126,10 @@ pub(super) fn strike(world: &mut World) -> Ms {
             world.pause(at, span, clock_ran);
             return span;
         }
-        Fault::Leave => world.feed(at, Input::Leave),
+        Fault::Leave => {
+            world.nodes[at].leaves_in = Some(world.nodes[at].life);
+            world.feed(at, Input::Leave);
+        }
         Fault::OneWayCut => {
             if at != other {
                 world.cut(at, other);

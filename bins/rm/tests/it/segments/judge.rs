@@ -354,7 +354,14 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         }
     }
     let is_cold = |segment: &Segment| world.plan.segments[segment].cold.is_some();
-    let hot_away = world.plan.segments.keys().any(|it| !is_cold(it) && !segments.contains(it));
+    // Who is told to leave and speaks all the same has nobody who could go on.
+    let leaves = |speaker: NodeId| {
+        let node = world.nodes.iter().find(|node| node.id == speaker);
+        node.is_some_and(|node| node.leaves_in == Some(node.life))
+    };
+    let drains = |it: &Segment| first.segments[it].speaker.is_some_and(|it| leaves(it.node));
+    let serves = |it: &Segment| segments.contains(it) && !drains(it);
+    let hot_away = world.plan.segments.keys().any(|it| !is_cold(it) && !serves(it));
     let mut sums = [0; 5];
     let mut all = BTreeMap::new();
     let mut well = true;

@@ -54,6 +54,8 @@ pub(super) struct Node {
     pub(super) partner: Option<usize>,
     pub(super) cluster: Option<Cluster>,
     pub(super) life: u64,
+    /// The life in which it was told to leave, and from then on takes no new calls.
+    pub(super) leaves_in: Option<u64>,
     pub(super) paused_at: Option<Ms>,
     /// How far its clock is behind, since it stood still.
     behind: Ms,
@@ -478,6 +480,7 @@ impl Node {
             partner,
             cluster: None,
             life: 0,
+            leaves_in: None,
             paused_at: None,
             behind: 0,
             held: Vec::new(),

@@ -64,6 +64,11 @@ impl Member {
         self.renew(now);
         self.borrower.restart(&self.document, now, &self.timing);
         self.promise();
+        let mut parts = recipe.parts.iter().filter(|part| part.segment == self.segment.0);
+        self.drain_at = None;
+        if parts.any(|part| 0 < part.weight) {
+            self.tell_drain(now);
+        }
     }
 
     fn promise(&mut self) {

@@ -305,7 +305,10 @@ impl Speaker {
             PairMessage::Calls { calls, pending, last } => {
                 self.take_list(&calls, pending, last, outputs);
             }
-            PairMessage::Declined => self.stay(now, outputs),
+            PairMessage::Declined => {
+                self.drain(now);
+                self.stay(now, outputs);
+            }
             // The other was the speaker until now.
             PairMessage::HandOver { .. }
             | PairMessage::State { .. }
@@ -373,6 +376,13 @@ impl Speaker {
         self.leaving = Some(Leaving { asks: Vec::new(), until: now + self.config.period });
         let serial = self.serial;
         outputs.push_back(PairOutput::Partner(PairMessage::HandOver { serial }));
+    }
+
+    /// This node is about to leave, and nobody goes on in its place.
+    pub(super) fn drain(&mut self, now: Instant) {
+        if self.counting.is_none() {
+            self.member.handle_input(now, MemberInput::Drain);
+        }
     }
 
     /// Nobody takes its part: it goes on, and tries again later.
