@@ -75,7 +75,8 @@ impl Borrower {
 
     /// Takes out all that wait.
     pub(super) fn take_all(&mut self) -> Vec<Waiting> {
-        (self.turns.clear(), self.on.clear());
+        self.turns.clear();
+        self.on.clear();
         std::mem::take(&mut self.waiting).into_values().collect()
     }
 

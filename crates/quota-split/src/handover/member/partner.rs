@@ -168,9 +168,9 @@ impl Member {
         }
         // Reports that the partner sent since are not known here: their numbers are passed over.
         self.reports = state.reports.wrapping_add(REPORTS_UNKNOWN);
-        self.report_at = Some(now);
         self.renew(now);
         self.borrower.restart(&self.document, now, &self.timing);
+        self.report(now, false);
         true
     }
 }
