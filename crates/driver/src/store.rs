@@ -205,7 +205,7 @@ impl Store {
     pub fn health(&self) -> Health {
         match &self.0 {
             Kind::Disk { pending, .. } => pending.health(),
-            Kind::Memory(_) => Health::default(),
+            Kind::Memory(disk) => disk.health(),
         }
     }
 

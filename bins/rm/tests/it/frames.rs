@@ -25,23 +25,15 @@ const BOOT: u64 = 1_800_000_000_123;
 
 #[test]
 fn messages_have_their_golden_bytes() {
-    let flow = Flow {
-        gate: NodeId(11),
-        boot: Boot(BOOT),
-        listener: 2,
-        transport: Transport::Udp,
-        connection: 0,
-        remote: "192.0.2.10:5060".parse().unwrap(),
-    };
     let bytes = Bytes::from_static(b"OPTIONS sip:1000@example.org SIP/2.0\r\n\r\n");
     let (slot, epoch) = (Slot(0x5e), Epoch(1_800_000_000));
 
-    let message = SipIn { slot, hops: 1, flow, bytes: bytes.clone() };
+    let message = SipIn { slot, hops: 1, flow: flow(), bytes: bytes.clone() };
     driver::golden::check_bytes(&file(SipIn::KIND), &message.encode());
     assert_eq!(SipIn::decode(message.encode()), Ok(message));
 
     let remote = "[2001:db8::10]:5061".parse().unwrap();
-    let flow = Flow { remote, ..flow };
+    let flow = Flow { remote, ..flow() };
     let message = SipOut { slot, epoch, flow, bytes };
     driver::golden::check_bytes(&file(SipOut::KIND), &message.encode());
     assert_eq!(SipOut::decode(message.encode()), Ok(message));
@@ -103,15 +95,7 @@ fn what_owner_and_standby_say_has_its_golden_bytes() {
 /// A field that is added and left behind would be seen: what is printed has every time there is.
 #[test]
 fn every_time_of_a_record_moves_with_the_clock_of_who_wrote_it() {
-    let flow = Flow {
-        gate: NodeId(11),
-        boot: Boot(BOOT),
-        listener: 2,
-        transport: Transport::Udp,
-        connection: 0,
-        remote: "192.0.2.10:5060".parse().unwrap(),
-    };
-    let mut record = call(flow);
+    let mut record = call();
     record.phase = Phase::Ended { until: UnixMs(BOOT + 70_000) };
     record.legs[0].moving.wait_until = Some(UnixMs(BOOT + 11_000));
     let (until, again) = (UnixMs(BOOT + 50_000), record.legs[1].incoming[0].clone());
@@ -147,39 +131,23 @@ fn what_is_kept_of_a_slot_has_its_golden_bytes() {
         detail: None,
     });
     driver::golden::check(&kept("ended"), &ended);
-    let flow = Flow {
-        gate: NodeId(11),
-        boot: Boot(BOOT),
-        listener: 2,
-        transport: Transport::Udp,
-        connection: 0,
-        remote: "192.0.2.10:5060".parse().unwrap(),
-    };
     let binding = Binding {
         uri: Bytes::from_static(b"sip:1000@192.0.2.10"),
         call_id: Bytes::from_static(b"a84b4c76e66710"),
         cseq: 1826,
         expires_at: UnixMs(BOOT + 3_600_000),
-        flow,
+        flow: flow(),
         path: vec![Bytes::from_static(b"<sip:edge.example.org;lr>")],
         q: 1000,
     };
     driver::golden::check(&kept("bindings"), &Value::Bindings(vec![binding]));
-    driver::golden::check(&kept("call"), &Value::Call(Box::new(call(flow))));
+    driver::golden::check(&kept("call"), &Value::Call(Box::new(call())));
 }
 
 /// The kind 0x0211: how a call was let in, and the call as 0x0210 has it.
 #[test]
 fn what_is_kept_of_a_call_that_counts_has_its_golden_bytes() {
-    let flow = Flow {
-        gate: NodeId(11),
-        boot: Boot(BOOT),
-        listener: 2,
-        transport: Transport::Udp,
-        connection: 0,
-        remote: "192.0.2.10:5060".parse().unwrap(),
-    };
-    let plain = Value::Call(Box::new(call(flow)));
+    let plain = Value::Call(Box::new(call()));
     let admission = Admission {
         charge: Some(Charge {
             profile: Bytes::from_static(b"menu"),
@@ -230,21 +198,13 @@ fn what_is_kept_of_a_call_that_is_not_written_down_has_its_golden_bytes() {
 /// The kind 0x0213: beside the admission and what is to be written down, where else a callee is rung.
 #[test]
 fn what_is_kept_of_a_call_that_rings_at_several_places_has_its_golden_bytes() {
-    let flow = Flow {
-        gate: NodeId(11),
-        boot: Boot(BOOT),
-        listener: 2,
-        transport: Transport::Udp,
-        connection: 0,
-        remote: "192.0.2.10:5060".parse().unwrap(),
-    };
-    let record = call(flow);
+    let record = call();
     let branch = Branch {
         invite: record.legs[0].outgoing[0].clone(),
         target: Target {
             uri: Bytes::from_static(b"sip:1000@192.0.2.10"),
             routes: vec![Bytes::from_static(b"<sip:edge.example.org;lr>")],
-            flow,
+            flow: flow(),
             registered: true,
         },
         contact: "192.0.2.1:5060".parse().unwrap(),
@@ -260,8 +220,8 @@ fn what_is_kept_of_a_call_that_rings_at_several_places_has_its_golden_bytes() {
 }
 
 /// A talking call: the callee's hold waits for its answer, and the caller is told of a move.
-fn call(flow: Flow) -> CallRecord {
-    let [mut caller, mut callee] = [leg(1, flow), leg(2, flow)];
+fn call() -> CallRecord {
+    let [mut caller, mut callee] = [leg(1), leg(2)];
     caller.moving.sent(UnixMs(BOOT + 9000));
     caller.outgoing = vec![ClientInvite {
         cseq: 4,
@@ -285,7 +245,7 @@ fn call(flow: Flow) -> CallRecord {
         cseq: 7,
         vias: vec![Bytes::from_static(b"SIP/2.0/UDP 192.0.2.10;branch=z9hG4bK7")],
         record_routes: vec![Bytes::from_static(b"<sip:192.0.2.60;lr>")],
-        flow,
+        flow: flow(),
         came_at: UnixMs(BOOT + 9000),
         initial: false,
         offered: true,
@@ -312,7 +272,7 @@ fn call(flow: Flow) -> CallRecord {
         targets: vec![Target {
             uri: Bytes::from_static(b"sip:1001@192.0.2.11"),
             routes: vec![Bytes::from_static(b"<sip:edge.example.org;lr>")],
-            flow,
+            flow: flow(),
             registered: true,
         }],
         holder: Some(place(31, 20_000)),
@@ -324,7 +284,7 @@ fn call(flow: Flow) -> CallRecord {
     }
 }
 
-fn leg(number: u64, flow: Flow) -> Leg {
+fn leg(number: u64) -> Leg {
     let text = Bytes::from_static;
     let address = "192.0.2.3:20000".parse().unwrap();
     Leg {
@@ -342,7 +302,7 @@ fn leg(number: u64, flow: Flow) -> Leg {
             confirmed: true,
         },
         state: LegState::Confirmed,
-        flow,
+        flow: flow(),
         contact: "192.0.2.1:5060".parse().unwrap(),
         registered: true,
         owns_call_id: number == 2,
@@ -372,6 +332,18 @@ fn leg(number: u64, flow: Flow) -> Leg {
         early_tag: text(b"1928301774"),
         moving: Move::default(),
         latched: Some(Latched { addr: "192.0.2.10:4000".parse().unwrap(), ssrc: 7, seq: 65_535 }),
+    }
+}
+
+/// Where a phone was heard.
+fn flow() -> Flow {
+    Flow {
+        gate: NodeId(11),
+        boot: Boot(BOOT),
+        listener: 2,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: "192.0.2.10:5060".parse().unwrap(),
     }
 }
 

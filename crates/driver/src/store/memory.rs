@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::{Health, Trouble};
+
 /// What a store in memory leaves behind when its node dies. Its clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<Content>>);
@@ -16,6 +18,9 @@ struct Content {
     values: BTreeMap<Bytes, Bytes>,
     /// In the order in which they were put.
     recent: Vec<(Instant, Bytes, Option<Bytes>)>,
+    trouble: Option<Trouble>,
+    /// What is put meanwhile waits in the memory of the node.
+    waiting: Vec<(Instant, Bytes, Option<Bytes>)>,
 }
 
 impl MemoryDisk {
@@ -24,6 +29,22 @@ impl MemoryDisk {
         let mut content = self.0.lock();
         content.recent.retain(|&(at, ..)| at + window <= now);
         content.settle();
+        content.waiting.clear();
+    }
+
+    /// Takes nothing from now on, or all of it again.
+    pub fn refuse(&self, trouble: Option<Trouble>) {
+        let mut content = self.0.lock();
+        content.trouble = trouble;
+        if trouble.is_none() {
+            let waiting = std::mem::take(&mut content.waiting);
+            content.recent.extend(waiting);
+        }
+    }
+
+    pub(super) fn health(&self) -> Health {
+        let content = self.0.lock();
+        Health { trouble: content.trouble, pending: content.waiting.len(), ..Health::default() }
     }
 
     pub(super) fn put(&self, now: Instant, key: Bytes, value: Option<Bytes>) {
@@ -31,7 +52,10 @@ impl MemoryDisk {
         if RECENT_MAX <= content.recent.len() {
             content.settle();
         }
-        content.recent.push((now, key, value));
+        match content.trouble {
+            Some(_) => content.waiting.push((now, key, value)),
+            None => content.recent.push((now, key, value)),
+        }
     }
 
     pub(super) fn values(&self) -> Vec<(Bytes, Bytes)> {

@@ -86,7 +86,7 @@ impl Drop for Details {
     }
 }
 
-/// The warnings of all nodes that run in this thread, from its creation on.
+/// The warnings and errors of all nodes that run in this thread, from its creation on.
 pub(crate) struct Warnings(PhantomData<*const ()>);
 
 impl Warnings {
@@ -128,7 +128,7 @@ struct Journal;
 
 impl Subscriber for Journal {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let is_warning = *metadata.level() == Level::WARN && metadata.target().starts_with("rm::");
+        let is_warning = *metadata.level() <= Level::WARN && metadata.target().starts_with("rm::");
         metadata.is_event() && (metadata.target() == "rm::journal" || is_warning)
     }
 

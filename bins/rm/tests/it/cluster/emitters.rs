@@ -50,7 +50,7 @@ pub(crate) struct Watched {
     pub(crate) rm: Rm,
     id: NodeId,
     /// The b2bs, whose frames come without a detour.
-    b2bs: [NodeId; 2],
+    b2bs: [NodeId; 3],
     emitters: Emitters,
     /// The frame that it was told last.
     told: Option<Said>,
@@ -65,7 +65,7 @@ struct Said {
 }
 
 impl Watched {
-    pub(crate) fn new(rm: Rm, id: NodeId, b2bs: [NodeId; 2], emitters: Emitters) -> Self {
+    pub(crate) fn new(rm: Rm, id: NodeId, b2bs: [NodeId; 3], emitters: Emitters) -> Self {
         Self { rm, id, b2bs, emitters, told: None }
     }
 

@@ -198,7 +198,7 @@ fn a_short_pause_of_the_owner_is_nothing_and_a_long_one_a_takeover() {
 }
 
 #[test]
-fn a_call_that_ended_at_the_taker_does_not_come_back_with_the_old_owner() {
+fn t36_a_call_that_ended_at_the_taker_does_not_come_back_with_the_old_owner() {
     let (mut world, owner, _) = talking(7, Layout::Pair);
     world.scenario.sim().crash(owner);
     world.run(Duration::from_secs(1));

@@ -186,7 +186,7 @@ impl Plan {
         match self.layout {
             Layout::Three => apart(GATE, B2B),
             Layout::Two => apart(B2B, OTHER_B2B),
-            Layout::One | Layout::Pair | Layout::Gates => false,
+            Layout::One | Layout::Pair | Layout::Gates | Layout::Trio => false,
         }
     }
 
@@ -271,7 +271,7 @@ impl fmt::Display for Plan {
 fn first_gate(layout: Layout) -> NodeId {
     match layout {
         Layout::One | Layout::Two => B2B,
-        Layout::Three | Layout::Pair | Layout::Gates => GATE,
+        Layout::Three | Layout::Pair | Layout::Gates | Layout::Trio => GATE,
     }
 }
 
@@ -279,7 +279,7 @@ fn other_gate(layout: Layout) -> Option<NodeId> {
     match layout {
         Layout::One | Layout::Three => None,
         Layout::Two => Some(OTHER_B2B),
-        Layout::Pair | Layout::Gates => Some(OTHER_GATE),
+        Layout::Pair | Layout::Gates | Layout::Trio => Some(OTHER_GATE),
     }
 }
 
@@ -451,7 +451,7 @@ impl Dice {
             Layout::One => self.pick(&[B2B, B2B, gateway]),
             Layout::Three => self.pick(&[GATE, B2B, B2B, CONTROLLER, gateway, gateway]),
             Layout::Two => self.pick(&[B2B, B2B, OTHER_B2B, OTHER_B2B, CONTROLLER, gateway]),
-            Layout::Pair | Layout::Gates => {
+            Layout::Pair | Layout::Gates | Layout::Trio => {
                 let b2b = self.pick(&[B2B, OTHER_B2B]);
                 let gate = self.pick(&[GATE, GATE, OTHER_GATE]);
                 self.pick(&[b2b, b2b, b2b, gate, CONTROLLER, gateway, gateway])

@@ -7,7 +7,7 @@ use driver::sim::Path;
 use driver::store::MemoryDisk;
 use testkit::{Command, PhoneId, State};
 
-use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_MEDIAGATE, World};
+use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_MEDIAGATE, Setup, World};
 
 const A: PhoneId = PhoneId(0);
 const B: PhoneId = PhoneId(1);
@@ -139,6 +139,52 @@ fn t39_a_phone_that_forgot_its_call_while_only_the_b2b_was_away_is_found_out() {
         let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
         assert_eq!(states, [State::Idle, State::Idle], "held: {held}\n{}", world.scenario);
         assert_eq!(world.live_calls(), 0);
+    }
+}
+
+/// Behind a NAT nobody can connect to it: it comes back by itself, with a request of its call. Whoever
+/// lost its voice, too, has the minute that a silent leg has.
+#[test]
+fn t39_a_phone_on_tcp_that_nobody_can_connect_to_keeps_its_call_until_it_comes_back() {
+    let ways = [
+        (&EVERYTHING[..], 20, Command::Reinvite),
+        (&EVERYTHING[..], 45, Command::Reinvite),
+        (&[B2B][..], 150, Command::Reinvite),
+        (&[GATE][..], 150, Command::Reinvite),
+    ];
+    for (restarts, away, comes_back) in ways {
+        let disk = MemoryDisk::default();
+        let mut world = World::build(
+            9,
+            Setup { disk: Some(disk.clone()), streams: 2, ..Setup::new(Layout::Three) },
+        );
+        world.start();
+        world.call(A, C);
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&[(A, C)]);
+        for node in restarts {
+            world.scenario.sim().crash(*node);
+        }
+        world.scenario.sim().refuse_streams(GATE);
+        disk.crash(world.scenario.now(), WINDOW);
+        world.run(Duration::from_secs(1));
+        for node in restarts {
+            world.scenario.sim().restart(*node);
+        }
+        world.run(Duration::from_secs(away));
+        assert_eq!(world.live_calls(), 1);
+        world.scenario.plan(Duration::ZERO, A, comes_back);
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&[(A, C)]);
+
+        world.scenario.plan(Duration::ZERO, A, Command::Hold);
+        world.run(Duration::from_secs(2));
+        let held = State::Talking { holds: false, held: true };
+        assert_eq!(world.scenario.fleet().state(C), held, "{}", world.scenario);
+        world.scenario.plan(Duration::ZERO, C, Command::Hangup);
+        world.run(Duration::from_secs(2));
+        let states = [A, C].map(|phone| world.scenario.fleet().state(phone));
+        assert_eq!(states, [State::Idle; 2], "{}", world.scenario);
     }
 }
 

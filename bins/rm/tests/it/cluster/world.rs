@@ -29,6 +29,8 @@ pub(crate) const OTHER_B2B: NodeId = NodeId(15);
 pub(crate) const CONTROLLER: NodeId = NodeId(13);
 /// The third gate, with [`Layout::Gates`].
 pub(crate) const THIRD_GATE: NodeId = NodeId(16);
+/// The third b2b, with [`Layout::Trio`].
+pub(crate) const THIRD_B2B: NodeId = NodeId(17);
 /// The mediagate that gets the calls.
 pub(crate) const FIRST_MEDIAGATE: NodeId = NodeId(31);
 /// The mediagate that stands by.
@@ -45,9 +47,14 @@ pub(crate) enum Layout {
     Pair,
     /// The same with a third gate.
     Gates,
+    /// The same as [`Layout::Pair`] with a third b2b; all but the first stand by.
+    Trio,
     /// Two servers with every role, [`B2B`] and [`OTHER_B2B`]; the controller is the witness.
     Two,
 }
+
+/// All b2bs of any layout.
+const B2BS: [NodeId; 3] = [B2B, OTHER_B2B, THIRD_B2B];
 
 /// Any node of the cluster.
 pub(crate) enum Server {
@@ -73,13 +80,26 @@ pub(crate) struct Setup {
     /// How many addresses the phones share.
     pub(crate) hops: u16,
     pub(crate) ip: fn(u8) -> IpAddr,
+    /// What is changed in the configuration of each `rm`.
+    pub(crate) tune: fn(&mut rm::Config),
+    /// What every `rm` draws from, as no two processes should.
+    pub(crate) one_seed: Option<u64>,
 }
 
 impl Setup {
     pub(crate) fn new(layout: Layout) -> Self {
-        let elsewhere = BTreeMap::new();
-        // Each has an address of its own, as behind no two phones stands one next hop.
-        Self { layout, disk: None, streams: 0, tls: None, elsewhere, hops: 10, ip }
+        Self {
+            layout,
+            disk: None,
+            streams: 0,
+            tls: None,
+            elsewhere: BTreeMap::new(),
+            // Each has an address of its own, as behind no two phones stands one next hop.
+            hops: 10,
+            ip,
+            tune: |_| (),
+            one_seed: None,
+        }
     }
 }
 
@@ -122,7 +142,7 @@ impl World {
     /// Builds a cluster with ten phones.
     pub(crate) fn build(seed: u64, setup: Setup) -> Self {
         super::details::install();
-        let Setup { layout, disk, streams, tls, elsewhere, hops, ip } = setup;
+        let Setup { layout, disk, streams, tls, elsewhere, hops, ip, tune, one_seed } = setup;
         let gate_at = |gate| SocketAddr::new(ip(host_number(layout, gate)), 5060);
         let phones = testkit::Config {
             phones: 10,
@@ -138,6 +158,7 @@ impl World {
         let mut scenario = Scenario::new(seed, driver::sim::Config::default(), phones);
         for mut config in signalling(layout, ip) {
             config.listeners.extend(secure(&config, tls.as_ref()));
+            tune(&mut config);
             let dial: Vec<(NodeId, Class)> = config
                 .run()
                 .links
@@ -148,14 +169,15 @@ impl World {
             let disk = disk.clone().filter(|_| config.roles.b2b);
             let emitters = emitters.clone();
             let (id, upgraded) = (NodeId(config.node.0), Arc::clone(&upgraded));
-            scenario.add(id, config.address, &dial, move |start| {
+            scenario.add(id, config.address, &dial, move |mut start| {
+                start.seed = one_seed.unwrap_or(start.seed);
                 let store = disk.as_ref().map(Store::memory);
                 let rm = Rm::with_store(&config, &start, store);
                 let is_next = upgraded.lock().unwrap().contains(&id);
                 if is_next {
                     return Server::Next(Next::new(rm));
                 }
-                let b2bs = [B2B, OTHER_B2B].map(|b2b| failover::NodeId(b2b.0));
+                let b2bs = B2BS.map(|b2b| failover::NodeId(b2b.0));
                 let watched = Watched::new(rm, failover::NodeId(id.0), b2bs, emitters.clone());
                 Server::Rm(Box::new(watched))
             });
@@ -231,7 +253,7 @@ impl World {
 
     /// Returns the lines that the b2bs have written.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &String> {
-        let nodes = nodes(self.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id));
+        let nodes = nodes(self.layout).into_iter().filter(|id| B2BS.contains(id));
         nodes.flat_map(|id| self.scenario.lines(id))
     }
 
@@ -250,7 +272,7 @@ impl World {
 
     /// Returns the b2bs that run.
     fn b2bs(&self) -> impl Iterator<Item = (NodeId, &b2bua::B2b)> {
-        let nodes = nodes(self.layout).into_iter().filter(|id| [B2B, OTHER_B2B].contains(id));
+        let nodes = nodes(self.layout).into_iter().filter(|id| B2BS.contains(id));
         nodes.filter_map(|id| match self.scenario.server(id)? {
             Server::Rm(watched) => Some((id, watched.rm.b2b()?)),
             Server::Next(next) => Some((id, next.rm.b2b()?)),
@@ -283,6 +305,7 @@ pub(crate) fn nodes(layout: Layout) -> Vec<NodeId> {
             vec![GATE, OTHER_GATE, B2B, OTHER_B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE]
         }
         Layout::Gates => [nodes(Layout::Pair), vec![THIRD_GATE]].concat(),
+        Layout::Trio => [nodes(Layout::Pair), vec![THIRD_B2B]].concat(),
         Layout::Two => vec![B2B, OTHER_B2B, CONTROLLER, FIRST_MEDIAGATE, OTHER_MEDIAGATE],
     }
 }
@@ -301,6 +324,7 @@ fn host_number(layout: Layout, node: NodeId) -> u8 {
         (_, OTHER_B2B) => 6,
         (_, OTHER_GATE) => 7,
         (_, THIRD_GATE) => 8,
+        (_, THIRD_B2B) => 10,
         (_, _) => 5,
     }
 }
@@ -368,11 +392,12 @@ fn signalling(layout: Layout, ip: fn(u8) -> IpAddr) -> Vec<rm::Config> {
         Layout::Three => vec![(GATE, gate), (B2B, b2b), (CONTROLLER, controller)],
         Layout::Pair => pair.to_vec(),
         Layout::Gates => pair.into_iter().chain([(THIRD_GATE, gate)]).collect(),
+        Layout::Trio => pair.into_iter().chain([(THIRD_B2B, b2b)]).collect(),
         Layout::Two => vec![(B2B, all), (OTHER_B2B, all), (CONTROLLER, controller)],
     };
     let parts: Vec<(NodeId, u8, Roles)> =
         parts.into_iter().map(|(id, roles)| (id, host_number(layout, id), roles)).collect();
-    let has_witness = matches!(layout, Layout::Pair | Layout::Gates | Layout::Two);
+    let has_witness = !matches!(layout, Layout::One | Layout::Three);
     let peers: Vec<(NodeId, u8, PeerRoles)> =
         parts
             .iter()
@@ -401,6 +426,12 @@ fn signalling(layout: Layout, ip: fn(u8) -> IpAddr) -> Vec<rm::Config> {
                     Peer::new(failover::NodeId(peer.0), roles, links)
                 })
                 .collect();
+            if layout == Layout::Trio {
+                config.standby = id != B2B;
+                for peer in config.peers.iter_mut().filter(|peer| peer.roles.b2b) {
+                    peer.standby = peer.node.0 != B2B.0;
+                }
+            }
             if roles.gate {
                 let listen = SocketAddr::new(ip(host), 5060);
                 let listener =
