@@ -157,7 +157,7 @@ impl Move {
 }
 
 /// RFC 3261 §14.1: who made the Call-ID waits 2.1 to 4 s, the other up to 2 s, in steps of 10 ms.
-fn collision_wait(owns_call_id: bool, random: u64) -> Duration {
+pub fn collision_wait(owns_call_id: bool, random: u64) -> Duration {
     let ms = if owns_call_id { 2100 + 10 * (random % 191) } else { 10 * (random % 201) };
     Duration::from_millis(ms)
 }

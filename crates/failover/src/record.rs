@@ -1,5 +1,6 @@
 //! The record of a call: all that another process needs to go on with it.
 
+mod session;
 mod times;
 
 use std::net::{IpAddr, SocketAddr};
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use sip_core::dialog::Dialog;
 
 use crate::moves::Move;
+pub use session::{Session, Side, Terms};
+
 use crate::{
     Admission, Binding, CallId, Detail, Epoch, Flow, Latched, Place, Slot, Tombstone, UnixMs,
 };
@@ -158,6 +161,10 @@ pub struct Leg {
     pub moving: Move,
     /// The source of the phone's media.
     pub latched: Option<Latched>,
+    /// The session timer. Left out of the serialized form, since that is frozen: see
+    /// [`ValueRef::sessions`].
+    #[serde(skip)]
+    pub session: Session,
 }
 
 /// How the dialog of a leg stands.
@@ -517,7 +524,7 @@ impl Leg {
             .incoming
             .iter()
             .map(|invite| 128 + len_of(&invite.vias) + len_of(&invite.record_routes));
-        512 + dialog_len
+        560 + dialog_len
             + sdps
             + sent
             + incoming.sum::<usize>()

@@ -35,6 +35,7 @@ impl CallRecord {
 impl Leg {
     fn each_time(&mut self, change: &mut impl FnMut(&mut UnixMs)) {
         self.moving.since.iter_mut().chain(&mut self.moving.wait_until).for_each(&mut *change);
+        self.session.each_time(change);
         for invite in &mut self.incoming {
             change(&mut invite.came_at);
             match &mut invite.state {
