@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use driver::NodeId;
 use failover::controller::{Ask, Gateways, Here, Introduce, Verdict};
-use failover::record::{Fork, Value, ValueRef};
+use failover::record::{Fork, Session, Value, ValueRef};
 use failover::replica::{Ack, Batch, Key};
 use failover::voter::{Bid, Vote};
 use failover::{Admission, Boot, Detail, Slot, SlotMap, Transport, UnixMs};
@@ -77,14 +77,19 @@ impl Frame for Verdict {
 }
 
 /// The kinds of values that this version can read.
-pub(crate) const VALUE_KINDS: [u16; 4] = [VALUE, ADMITTED, DETAILED, FORKED];
+pub(crate) const VALUE_KINDS: [u16; 5] = [VALUE, ADMITTED, DETAILED, FORKED, TIMED];
 
 /// Writes a value as standbys and stores keep it: its kind, then itself. A call of which it is known
 /// how it was let in has a kind of its own: that, then the call as the other kind has it. So releases
 /// before it read every other call, and those that the tenants of no cluster make. So has one that ended
-/// and is not written down, and one whose callee is rung at several places.
+/// and is not written down, one whose callee is rung at several places, and one whose sessions have timers.
 pub fn value_bytes(value: ValueRef<'_>) -> Bytes {
     let admission = value.admission();
+    if let Some(sessions) = value.sessions() {
+        let admission = admission.cloned().unwrap_or_default();
+        let beside = (admission, value.detail(), value.fork(), sessions, value);
+        return driver::codec::encode_after(&TIMED.to_be_bytes(), &beside);
+    }
     if let Some(fork) = value.fork() {
         let admission = admission.cloned().unwrap_or_default();
         let beside = (admission, value.detail(), fork, value);
@@ -125,6 +130,18 @@ pub fn value(bytes: &[u8]) -> Option<Value> {
                 None => value,
             })
         }
+        TIMED => {
+            let (admission, detail, fork, sessions, mut value): Timed =
+                driver::codec::decode(rest).ok()?;
+            value = value.with_admission(admission).with_sessions(sessions);
+            if let Some(detail) = detail {
+                value = value.with_detail(detail);
+            }
+            if let Some(fork) = fork {
+                value = value.with_fork(fork);
+            }
+            Some(value)
+        }
         _ => None,
     }
 }
@@ -146,10 +163,14 @@ pub(crate) fn is_readable(slot: Slot, key: &Key, bytes: &[u8]) -> bool {
     value_of(slot, key, bytes).is_some()
 }
 
+/// What the kind [`TIMED`] has.
+type Timed = (Admission, Option<Detail>, Option<Fork>, [Session; 2], Value);
+
 const VALUE: u16 = 0x0210;
 const ADMITTED: u16 = 0x0211;
 const DETAILED: u16 = 0x0212;
 const FORKED: u16 = 0x0213;
+const TIMED: u16 = 0x0214;
 
 /// Returns the output that sends `frame` to `peer`.
 pub(crate) fn send<F: Frame>(peer: NodeId, class: driver::Class, frame: &F) -> driver::Output {

@@ -19,6 +19,7 @@ use crate::graves::Graves;
 use crate::io::{Input, MediaCommand, MediaEvent, Output};
 use crate::message;
 use crate::registrar::Registrar;
+use crate::timer;
 
 mod admitting;
 mod storage;
@@ -319,9 +320,11 @@ impl B2b {
         if request.method() == Method::Cancel {
             return self.handle_cancel(key, way, request, cancels);
         }
-        if request.header(Name::REQUIRE).is_some() {
+        let timers = timer::is_on(&self.core.config);
+        let lacks = |tag: &&[u8]| !(timers && tag.eq_ignore_ascii_case(timer::TAG));
+        if request.elements(Name::REQUIRE).any(|tag| lacks(&tag)) {
             return self.core.answer_with(key, request, 420, |mut answer| {
-                for tag in request.headers(Name::REQUIRE) {
+                for tag in request.elements(Name::REQUIRE).filter(lacks) {
                     answer = answer.header(Name::UNSUPPORTED, tag);
                 }
                 answer
@@ -399,6 +402,10 @@ impl B2b {
         };
         let proposal = match Proposal::new(&self.core, &self.registrar, way.0, invite, &uri) {
             Ok(proposal) => proposal,
+            Err(422) => {
+                let min = timer::shortest(&self.core.config);
+                return self.core.answer_short(key, invite, min);
+            }
             Err(status) => return self.core.answer(key, invite, status),
         };
         let id = CallId(self.core.names.random());
@@ -452,13 +459,13 @@ impl B2b {
             Some(&ClientUse::Invite(invite)) => self.with_call(invite.leg.call, |call, core| {
                 call.invite_answered(core, invite, response);
             }),
-            Some(ClientUse::Bye(_) | ClientUse::Pass(..)) if is_final => {
+            Some(ClientUse::Bye(_) | ClientUse::Update(_) | ClientUse::Pass(..)) if is_final => {
                 self.finish_request(key, status, Some(response));
             }
             None if response.method() == Method::Invite && (200..300).contains(&status) => {
                 self.graves.accepted(&mut self.core, way, response);
             }
-            Some(ClientUse::Bye(_) | ClientUse::Pass(..)) | None => {}
+            Some(ClientUse::Bye(_) | ClientUse::Update(_) | ClientUse::Pass(..)) | None => {}
         }
     }
 
@@ -467,7 +474,9 @@ impl B2b {
             Some(&ClientUse::Invite(invite)) => self.with_call(invite.leg.call, |call, core| {
                 call.invite_timed_out(core, invite);
             }),
-            Some(ClientUse::Bye(_) | ClientUse::Pass(..)) => self.finish_request(key, 408, None),
+            Some(ClientUse::Bye(_) | ClientUse::Update(_) | ClientUse::Pass(..)) => {
+                self.finish_request(key, 408, None);
+            }
             None => {}
         }
     }
@@ -478,6 +487,9 @@ impl B2b {
             Some(ClientUse::Bye(leg)) => {
                 self.with_call(leg.call, |call, _| call.bye_answered(leg));
             }
+            Some(ClientUse::Update(leg)) => self.with_call(leg.call, |call, core| {
+                call.update_answered(core, leg.leg, status, response);
+            }),
             Some(ClientUse::Pass(server, request)) if status != 408 => {
                 self.core.answer_with(server, &request, status, |answer| {
                     let Some(response) = response else { return answer };

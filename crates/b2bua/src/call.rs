@@ -29,6 +29,7 @@ mod moving;
 mod outgoing;
 mod ports;
 mod reach;
+mod refresh;
 pub(crate) use reach::towards;
 mod request;
 pub(crate) use request::answer_options;
@@ -137,6 +138,7 @@ impl Call {
             }
             for leg in 0..2 {
                 self.queue_move(core, leg);
+                self.refresh_session(core, leg);
             }
         }
         self.sync_media(core);
@@ -240,6 +242,7 @@ impl Call {
             }
             Phase::Placing | Phase::Calling | Phase::Talking | Phase::Ended { .. } => {}
         }
+        self.expire(core);
         for leg in 0..2 {
             self.cancel_overdue(core, leg);
             self.refuse_overdue(core, leg);
@@ -257,6 +260,7 @@ impl Call {
             Phase::Ended { until } => Some(until),
         };
         let mut sooner = |other: UnixMs| at = Some(at.map_or(other, |at| at.min(other)));
+        self.session_deadline(core).map(&mut sooner);
         for (index, leg) in record.legs.iter().enumerate() {
             for invite in &leg.outgoing {
                 match invite.state {
@@ -477,6 +481,12 @@ impl Call {
             503 => Some(core.random_seconds()),
             _ => None,
         };
+        if (200..300).contains(&status) {
+            match party.session.pending.take() {
+                Some(terms) => party.session.start(core.unix, terms),
+                None => party.session.stop(),
+            }
+        }
         invite.state = match status {
             100..200 => ServerState::Proceeding { status, sdp: sdp.is_some() },
             200..300 => ServerState::Accepted { until },

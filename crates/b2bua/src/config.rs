@@ -20,6 +20,12 @@ pub struct Config {
     pub expires_max: u32,
     /// The registration of a phone that asks for no time, in seconds.
     pub expires_default: u32,
+    /// How long a session lasts that nobody refreshes (RFC 4028), in seconds: what we ask for, and the
+    /// longest that we grant a phone that asks for no more. 0: sessions have no timers.
+    pub session_expires: u32,
+    /// The shortest such interval that a phone may ask for, in seconds; a shorter one is answered 422.
+    /// Never taken to be less than 90.
+    pub min_se: u32,
     /// Calls at one time; a further one is refused with 503.
     pub calls_max: usize,
     /// Tombstones of ended calls at one time: of more the oldest goes. Each stands for 64 * `t1` and more.
@@ -74,6 +80,8 @@ impl Default for Config {
             expires_min: 60,
             expires_max: 3600,
             expires_default: 3600,
+            session_expires: 1800,
+            min_se: 90,
             calls_max: 50_000,
             tombstones_max: 1 << 18,
             aors_max: 100_000,

@@ -86,6 +86,8 @@ pub(crate) struct InviteId {
 pub(crate) enum ClientUse {
     Invite(InviteId),
     Bye(LegId),
+    /// An UPDATE that refreshes the session.
+    Update(LegId),
     /// Passes a request of the other leg on; its answer goes back the same way.
     Pass(ServerKey, Box<Message>),
 }
@@ -267,6 +269,11 @@ impl Core {
     /// Answers a request with nothing but a status.
     pub(crate) fn answer(&mut self, key: ServerKey, request: &Message, status: u16) {
         self.answer_with(key, request, status, |writer| writer);
+    }
+
+    /// Answers a request whose session would be shorter than `min`.
+    pub(crate) fn answer_short(&mut self, key: ServerKey, request: &Message, min: u32) {
+        self.answer_with(key, request, 422, |answer| answer.number(Name::MIN_SE, min));
     }
 
     /// Refuses a request for a while.

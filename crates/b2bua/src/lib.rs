@@ -18,6 +18,7 @@ mod routing;
 mod sdp;
 mod shortage;
 pub mod slot;
+mod timer;
 
 pub use b2b::{B2b, Figures};
 pub use config::{Config, Route, Trunk};

@@ -9,6 +9,7 @@ use failover::{CallId, Slot, Transport};
 use sip_core::{Message, Method, Name, Writer};
 
 use crate::admission::Shared;
+use crate::timer;
 
 /// Everything a phone may send us, in or out of a dialog.
 pub(crate) const ALLOW: &[u8] = b"INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, REGISTER";
@@ -33,7 +34,7 @@ pub(crate) fn invite(
         }
     };
     let writer = writer.header(Name::CONTACT, contact(to)).header(Name::ALLOW, ALLOW);
-    with_sdp(writer, sdp).finish()
+    with_sdp(timer::asking(writer, &to.session), sdp).finish()
 }
 
 fn first_invite(record: &CallRecord, to: &Leg, cseq: u32, via: &[u8]) -> Writer {
@@ -79,7 +80,10 @@ pub(crate) fn answer(leg: &Leg, invite: &ServerInvite, status: u16, sdp: Option<
         writer = writer.header(Name::CONTACT, contact(leg));
     }
     if (200..300).contains(&status) {
-        writer = writer.header(Name::ALLOW, ALLOW);
+        writer = timer::granting(writer.header(Name::ALLOW, ALLOW), &leg.session);
+    }
+    if status == 422 {
+        writer = writer.number(Name::MIN_SE, leg.session.min);
     }
     with_sdp(writer, sdp)
 }
@@ -176,6 +180,7 @@ pub(crate) fn reason(status: u16) -> &'static [u8] {
         416 => b"Unsupported URI Scheme",
         420 => b"Bad Extension",
         421 => b"Extension Required",
+        422 => b"Session Interval Too Small",
         423 => b"Interval Too Brief",
         430 => b"Flow Failed",
         480 => b"Temporarily Unavailable",

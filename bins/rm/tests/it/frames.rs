@@ -9,7 +9,7 @@ use failover::detector::{self, Dead};
 use failover::moves::Move;
 use failover::record::{
     Base, Branch, ClientInvite, ClientState, Direction, Fork, Leg, LegState, Phase, Purpose,
-    SdpIdentity, SentSdp, ServerInvite, ServerState, Target, Value,
+    SdpIdentity, SentSdp, ServerInvite, ServerState, Session, Side, Target, Terms, Value,
 };
 use failover::replica::{Ack, Batch, Item, Key, Refusal, Refused, StreamId, Sum};
 use failover::slots::Reign;
@@ -219,6 +219,34 @@ fn what_is_kept_of_a_call_that_rings_at_several_places_has_its_golden_bytes() {
     assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x13][..], Some(forked)));
 }
 
+/// The kind 0x0214: beside all of that, the session timers of both legs.
+#[test]
+fn what_is_kept_of_a_call_whose_sessions_have_timers_has_its_golden_bytes() {
+    let flow = Flow {
+        gate: NodeId(11),
+        boot: Boot(BOOT),
+        listener: 2,
+        transport: Transport::Udp,
+        connection: 0,
+        remote: "192.0.2.10:5060".parse().unwrap(),
+    };
+    let mut caller = Session { min: 90, known: true, ..Session::default() };
+    caller.start(UnixMs(BOOT), Terms { interval: 1800, refresher: Side::Peer });
+    caller.pending = Some(Terms { interval: 600, refresher: Side::Us });
+    let mut callee = Session { min: 3600, updates: true, raises: 1, ..Session::default() };
+    callee.start(UnixMs(BOOT), Terms { interval: 3600, refresher: Side::Us });
+    callee.refreshing = Some(9);
+    let (plain, sessions) = (Value::Call(Box::new(call(flow))), [caller, callee]);
+    let beside = (Admission::default(), None::<Detail>, None::<Fork>, sessions, plain.clone());
+    driver::golden::check(&file(0x0214), &beside);
+
+    let bytes = rm::frames::value_bytes(plain.as_ref());
+    assert_eq!(bytes[..2], [2, 0x10], "a call without timers is what it was");
+    let timed = plain.with_sessions(sessions);
+    let bytes = rm::frames::value_bytes(timed.as_ref());
+    assert_eq!((&bytes[..2], rm::frames::value(&bytes)), (&[2, 0x14][..], Some(timed)));
+}
+
 /// A talking call: the callee's hold waits for its answer, and the caller is told of a move.
 fn call() -> CallRecord {
     let [mut caller, mut callee] = [leg(1), leg(2)];
@@ -332,6 +360,7 @@ fn leg(number: u64) -> Leg {
         early_tag: text(b"1928301774"),
         moving: Move::default(),
         latched: Some(Latched { addr: "192.0.2.10:4000".parse().unwrap(), ssrc: 7, seq: 65_535 }),
+        session: Session::default(),
     }
 }
 

@@ -11,7 +11,7 @@ use sip_core::transactions::ServerKey;
 
 use super::{Call, reach, setup};
 use crate::core::{Core, InviteId, Way};
-use crate::{message, sdp};
+use crate::{message, sdp, timer};
 
 impl Call {
     /// Takes in a re-INVITE.
@@ -46,6 +46,9 @@ impl Call {
             return self.refuse_new(core, leg, key, flow, invite, 488);
         }
         let party = &mut self.record.legs[leg];
+        if timer::ask(&core.config, &mut party.session, invite).is_err() {
+            return self.refuse_new(core, leg, key, flow, invite, 422);
+        }
         party.dialog.refresh(invite);
         party.flow = reach::flow(core, party, flow, reach::is_honest(party, invite, &flow));
         party.offer_in = Bytes::copy_from_slice(body);
@@ -258,6 +261,14 @@ impl Call {
             }
             408 => self.end(core, Cause::LegLost, 481),
             _ => {}
+        }
+    }
+
+    /// Lets the leg that asked be asked for again: what was sent on was refused for its timer alone.
+    pub(super) fn relay_again(&mut self, leg: usize) {
+        self.record.legs[leg].offer_out = None;
+        if let Some(asker) = self.relayed_from(1 - leg) {
+            self.record.legs[1 - leg].incoming[asker].relayed = false;
         }
     }
 

@@ -6,10 +6,11 @@
 //! behind the leg is.
 
 use bytes::Bytes;
-use failover::record::{Branch, ClientInvite, ClientState, Phase, Purpose};
+use failover::record::{Branch, ClientInvite, ClientState, Phase, Purpose, Target};
 use sip_core::Message;
 
 use super::Call;
+use super::outgoing::Refusal;
 use crate::core::Core;
 use crate::message;
 
@@ -24,19 +25,31 @@ impl Call {
         self.record.targets = rest;
         let others: Vec<_> = others;
         for target in others {
-            let contact = core.advertised(&target.flow).unwrap_or(self.record.legs[1].contact);
-            let invite = self.new_invite(core, 1, Purpose::Call);
-            let invite = ClientInvite { offered: sdp.is_some(), ..invite };
-            let branch = Branch { invite, target, contact };
-            let leg = self.record.leg_on(&branch);
-            let message = message::invite(&self.record, &leg, &branch.invite, sdp.cloned());
-            let way = (leg.flow, self.record.slot);
-            // Without room for its transaction this phone does not ring.
-            if let Ok(key) = core.request(way, true, &message) {
-                self.add_client_key(core, 1, branch.invite.cseq, key);
-                self.record.fork.get_or_insert_default().branches.push(branch);
-            }
+            self.ring(core, target, sdp);
         }
+    }
+
+    /// Rings one more phone of the callee.
+    fn ring(&mut self, core: &mut Core, target: Target, sdp: Option<&Bytes>) {
+        let contact = core.advertised(&target.flow).unwrap_or(self.record.legs[1].contact);
+        let invite = self.new_invite(core, 1, Purpose::Call);
+        let invite = ClientInvite { offered: sdp.is_some(), ..invite };
+        let branch = Branch { invite, target, contact };
+        let leg = self.record.leg_on(&branch);
+        let message = message::invite(&self.record, &leg, &branch.invite, sdp.cloned());
+        let way = (leg.flow, self.record.slot);
+        // Without room for its transaction this phone does not ring.
+        if let Ok(key) = core.request(way, true, &message) {
+            self.add_client_key(core, 1, branch.invite.cseq, key);
+            self.record.fork.get_or_insert_default().branches.push(branch);
+        }
+    }
+
+    /// Rings a phone again that refused nothing but the timer of the session.
+    fn ring_again(&mut self, core: &mut Core, target: Target) {
+        let offer = self.record.legs[1].offer_out.as_ref();
+        let sdp = offer.map(|offer| self.render(1, offer));
+        self.ring(core, target, sdp.as_ref());
     }
 
     /// Takes in an answer to the INVITE of a branch.
@@ -63,22 +76,28 @@ impl Call {
                 let index = self.take_place(cseq);
                 self.accepted(core, 1, index, answer);
             }
-            status => self.branch_refused(core, cseq, status),
+            status => self.branch_refused(core, cseq, Refusal::new(status, Some(answer))),
         }
     }
 
     /// Takes in that a branch refused or never answered.
-    pub(super) fn branch_refused(&mut self, core: &mut Core, cseq: u32, status: u16) {
+    pub(super) fn branch_refused(&mut self, core: &mut Core, cseq: u32, refusal: Refusal) {
         let Some(fork) = &mut self.record.fork else { return };
         let branches = &mut fork.branches;
         let Some(index) = branches.iter().position(|branch| branch.invite.cseq == cseq) else {
             return;
         };
-        let Branch { invite, .. } = branches.remove(index);
+        let Branch { invite, target, .. } = branches.remove(index);
         self.barrier = true;
         self.drop_key(core, 1, cseq, false);
         match invite.state {
-            ClientState::Calling | ClientState::Proceeding => self.target_failed(core, status),
+            ClientState::Calling | ClientState::Proceeding => {
+                if !invite.cancelled && self.asks_for_more(1, refusal) {
+                    self.ring_again(core, target);
+                } else {
+                    self.target_failed(core, refusal.status);
+                }
+            }
             ClientState::Accepted { .. } => {}
         }
     }
@@ -128,7 +147,7 @@ impl Call {
         let is_past = |branch: &&Branch| matches!(branch.invite.state, ClientState::Accepted { until, .. } if until <= now);
         let past: Vec<u32> = self.branches().filter(is_past).map(|it| it.invite.cseq).collect();
         for cseq in past {
-            self.branch_refused(core, cseq, 408);
+            self.branch_refused(core, cseq, Refusal::new(408, None));
         }
     }
 

@@ -10,6 +10,7 @@ use failover::{Boot, Cause, Latched, NodeId};
 use sip_core::Message;
 
 use super::Call;
+use super::outgoing::Refusal;
 use crate::core::Core;
 use crate::io::Event;
 use crate::{message, sdp};
@@ -197,12 +198,17 @@ impl Call {
         self.judge(core, leg, 200, None, false);
     }
 
+    /// Has the leg told once more: only the timer of its session was refused.
+    pub(super) fn move_again(&mut self, core: &mut Core, leg: usize) {
+        self.record.legs[leg].offer_out = None;
+        core.pacer.finish(core.now, self.pacer_id(leg), Outcome::Other);
+    }
+
     pub(super) fn move_refused(
         &mut self,
         core: &mut Core,
         leg: usize,
-        status: u16,
-        retry_after: Option<u32>,
+        Refusal { status, retry_after, .. }: Refusal,
         cancelled: bool,
     ) {
         self.record.legs[leg].offer_out = None;

@@ -7,6 +7,25 @@ use super::{Call, reach};
 use crate::core::{Core, InviteId};
 use crate::message;
 
+/// Why an INVITE or UPDATE of ours was refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    /// The status; 408 also when nothing came.
+    pub(super) status: u16,
+    /// What its Retry-After says.
+    pub(super) retry_after: Option<u32>,
+    /// What its Min-SE says.
+    pub(super) min_se: Option<u32>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: u16, answer: Option<&Message>) -> Self {
+        let retry_after = answer.and_then(Message::retry_after);
+        let min_se = answer.filter(|_| status == 422).and_then(Message::min_se);
+        Self { status, retry_after, min_se }
+    }
+}
+
 impl Call {
     /// Takes in an answer to an INVITE of ours.
     pub(crate) fn invite_answered(&mut self, core: &mut Core, id: InviteId, answer: &Message) {
@@ -18,10 +37,7 @@ impl Call {
         match answer.status().unwrap_or(0) {
             status @ 100..200 => self.provisional(core, leg, index, status, answer),
             200..300 => self.accepted(core, leg, index, answer),
-            status => {
-                let retry_after = answer.retry_after();
-                self.refused(core, leg, index, status, retry_after);
-            }
+            status => self.refused(core, leg, index, Refusal::new(status, Some(answer))),
         }
     }
 
@@ -30,9 +46,9 @@ impl Call {
         let leg = id.leg.leg;
         let outgoing = &self.record.legs[leg].outgoing;
         if let Some(index) = outgoing.iter().position(|invite| invite.cseq == id.cseq) {
-            self.refused(core, leg, index, 408, None);
+            self.refused(core, leg, index, Refusal::new(408, None));
         } else {
-            self.branch_refused(core, id.cseq, 408);
+            self.branch_refused(core, id.cseq, Refusal::new(408, None));
         }
     }
 
@@ -89,38 +105,43 @@ impl Call {
             return;
         }
         invite.state = ClientState::Accepted { until, acked: false };
+        let (purpose, cseq) = (invite.purpose, invite.cseq);
         // A standby that thought it open would wait for an answer that has gone.
         self.barrier = true;
-        let purpose = invite.purpose;
         if purpose != Purpose::Call {
             party.dialog.refresh(answer);
             party.flow = reach::flow(core, party, party.flow, !party.registered);
         }
+        self.session_granted(core, leg, answer);
         match purpose {
             Purpose::Call => self.answered(core, index, answer),
             Purpose::Relay => self.relay_accepted(core, leg, index, answer),
+            Purpose::Move if self.record.legs[leg].session.refreshing == Some(cseq) => {
+                self.refresh_accepted(core, leg, index, answer);
+            }
             Purpose::Move => self.move_accepted(core, leg, index, answer),
         }
     }
 
-    fn refused(
-        &mut self,
-        core: &mut Core,
-        leg: usize,
-        index: usize,
-        status: u16,
-        retry_after: Option<u32>,
-    ) {
+    fn refused(&mut self, core: &mut Core, leg: usize, index: usize, refusal: Refusal) {
         let invite = self.record.legs[leg].outgoing.remove(index);
-        self.barrier = true;
         self.drop_key(core, leg, invite.cseq, false);
+        if self.refresh_refused(core, leg, invite.cseq, refusal) {
+            return;
+        }
+        self.barrier = true;
         if let ClientState::Accepted { .. } = invite.state {
             return;
         }
+        let again = !invite.cancelled && self.asks_for_more(leg, refusal);
+        let status = refusal.status;
         match invite.purpose {
+            Purpose::Call if again => self.call_again(core),
             Purpose::Call => self.target_failed(core, status),
+            Purpose::Relay if again => self.relay_again(leg),
             Purpose::Relay => self.relay_refused(core, leg, status, invite.cancelled),
-            Purpose::Move => self.move_refused(core, leg, status, retry_after, invite.cancelled),
+            Purpose::Move if again => self.move_again(core, leg),
+            Purpose::Move => self.move_refused(core, leg, refusal, invite.cancelled),
         }
     }
 }

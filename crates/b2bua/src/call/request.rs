@@ -7,7 +7,7 @@ use sip_core::{Message, Method, Name};
 
 use super::{Call, reach};
 use crate::core::{ClientUse, Core, Way};
-use crate::message;
+use crate::{message, timer};
 
 impl Call {
     /// Takes in a request whose To tag is that of `leg`.
@@ -60,11 +60,21 @@ impl Call {
     ) {
         let party = &mut self.record.legs[leg];
         if update.body().is_empty() {
+            // What an open INVITE asked for is another matter.
+            let pending = party.session.pending;
+            if timer::ask(&core.config, &mut party.session, update).is_err() {
+                return core.answer_short(key, update, party.session.min);
+            }
+            let asked = std::mem::replace(&mut party.session.pending, pending);
+            if let Some(terms) = asked.filter(|_| party.dialog.confirmed) {
+                party.session.start(core.unix, terms);
+            }
             party.dialog.refresh(update);
             party.flow = reach::flow(core, party, source, reach::is_honest(party, update, &source));
-            let contact = message::contact(party);
-            return core
-                .answer_with(key, update, 200, |answer| answer.header(Name::CONTACT, contact));
+            let (contact, session) = (message::contact(party), party.session);
+            return core.answer_with(key, update, 200, |answer| {
+                timer::granting(answer.header(Name::CONTACT, contact), &session)
+            });
         }
         let waits = party.incoming.iter().any(|invite| {
             matches!(invite.state, ServerState::Proceeding { .. } | ServerState::Accepted { .. })

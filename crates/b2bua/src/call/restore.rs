@@ -45,6 +45,7 @@ impl Call {
             return call;
         }
         call.repeat_acks(core);
+        call.refresh_anew(core);
         core.live += 1;
         for place in [call.record.holder, call.record.standby].into_iter().flatten() {
             core.hold(call.record.call, &place);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use failover::moves::Move;
 use failover::record::{
     Base, CallRecord, Direction, Leg, LegState, Phase, Purpose, SdpIdentity, SentSdp, ServerInvite,
-    ServerState, Target,
+    ServerState, Session, Target,
 };
 use failover::{Admission, CallId, Cause, Flow, Slot};
 use sip_core::dialog::Dialog;
@@ -17,7 +17,7 @@ use super::{Call, reach};
 use crate::core::{Core, Way};
 use crate::io::Event;
 use crate::registrar::Registrar;
-use crate::{message, routing, sdp};
+use crate::{message, routing, sdp, timer};
 
 impl Call {
     /// Takes in a caller's INVITE. Fails with the status that refuses it.
@@ -29,7 +29,7 @@ impl Call {
         invite: &Message,
         proposal: Proposal,
     ) -> Result<Box<Self>, u16> {
-        let Proposal { sdp, contact, registered, mut targets } = proposal;
+        let Proposal { sdp, contact, registered, mut targets, session } = proposal;
         let tag = core.names.tag(slot);
         let dialog = Dialog::uas(invite, tag.as_bytes()).map_err(|_| 400_u16)?;
         let target = match targets.is_empty() {
@@ -39,6 +39,7 @@ impl Call {
         let callee = callee(core, call, slot, &dialog, target, contact);
         let mut caller = new_leg(core, dialog, flow, contact, registered, false);
         caller.offer_in = sdp;
+        caller.session = session;
         caller.flow = reach::flow(core, &caller, flow, reach::is_honest(&caller, invite, &flow));
         caller.incoming.push(server_invite(core, flow, invite));
         let cseq = caller.incoming[0].cseq;
@@ -99,6 +100,21 @@ impl Call {
             return self.end(core, Cause::Refused(503), 503);
         }
         self.ring_others(core, bytes.as_ref());
+    }
+
+    /// Calls the same target once more: it refused nothing but the timer of the session.
+    pub(super) fn call_again(&mut self, core: &mut Core) {
+        let offer = self.record.legs[1].offer_out.take();
+        if self.record.legs[1].agreed.is_some() {
+            return self.target_failed(core, 422);
+        }
+        let sdp = offer.map(|offer| {
+            let bytes = self.render(1, &offer);
+            (offer, bytes)
+        });
+        if !self.send_invite(core, 1, Purpose::Call, sdp, None) {
+            self.target_failed(core, 503);
+        }
     }
 
     /// Takes in that a target refused or never answered.
@@ -283,6 +299,8 @@ pub(crate) struct Proposal {
     pub(crate) registered: bool,
     /// Where it may go.
     pub(crate) targets: Vec<Target>,
+    /// What the timer of the caller's session is to be.
+    pub(crate) session: Session,
 }
 
 impl Proposal {
@@ -301,6 +319,8 @@ impl Proposal {
         if !body.is_empty() && sdp::audio(body).is_none() {
             return Err(488);
         }
+        let mut session = Session::default();
+        timer::ask(&core.config, &mut session, invite).map_err(|()| 422_u16)?;
         let targets = routing::targets(core, registrar, uri, flow);
         let is_somewhere = !targets.is_empty();
         let targets = routing::fitting(uri, targets);
@@ -312,6 +332,7 @@ impl Proposal {
             contact: core.advertised(&flow).ok_or(500_u16)?,
             registered: registrar.knows(core, invite, &flow),
             targets,
+            session,
         })
     }
 }
@@ -327,7 +348,7 @@ pub(super) fn passed_on(status: u16) -> u16 {
         // RFC 3261 §16.7: a 503 would say that we have too much to do.
         503 => 500,
         // What was wrong with our request is not wrong with the caller's.
-        400 | 405 | 416 | 420 | 421 | 423 | 481 | 482 | 483 | 493 | 494 | 505 => 502,
+        400 | 405 | 416 | 420 | 421 | 422 | 423 | 481 | 482 | 483 | 493 | 494 | 505 => 502,
         status => status,
     }
 }
@@ -383,6 +404,7 @@ fn new_leg(
         early_tag: Bytes::new(),
         moving: Move::default(),
         latched: None,
+        session: Session::default(),
     }
 }
 
@@ -410,7 +432,8 @@ fn callee(
         remote_target: target.uri,
         confirmed: false,
     };
-    new_leg(core, dialog, target.flow, contact, target.registered, true)
+    let session = timer::proposed(&core.config);
+    Leg { session, ..new_leg(core, dialog, target.flow, contact, target.registered, true) }
 }
 
 const FORKS_MAX: usize = 8;

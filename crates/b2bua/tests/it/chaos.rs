@@ -68,7 +68,10 @@ const PHONES: [&str; 3] = ["alice", "bob", "carol"];
 
 impl Chaos {
     fn new(seed: u64, rebuilds: bool) -> Self {
-        let config = Config { ring: Duration::from_secs(20), ..script::config() };
+        // Every other plan has timers, so short that they matter.
+        let session_expires = if seed % 2 == 1 { 90 } else { 0 };
+        let ring = Duration::from_secs(20);
+        let config = Config { ring, session_expires, ..script::config() };
         let mut world = World::new(config);
         world.observer.lenient = rebuilds;
         for id in 31..34 {
@@ -147,6 +150,13 @@ impl Chaos {
         if let (Some(old), Some(new)) = (kept, self.world.phones.get_mut(name)) {
             new.resume_numbers(&old);
         }
+        // One refreshes what it begins, one what it accepts, if only by chance; one knows nothing of it.
+        let refresher = ["uac", "uas"].get(index).filter(|_| self.seed % 2 == 1);
+        if let (Some(refresher), Some(new)) = (refresher, self.world.phones.get_mut(name)) {
+            new.timer =
+                format!("Supported: timer\r\nSession-Expires: 90;refresher={refresher}\r\n");
+            new.allow = "Allow: INVITE, ACK, BYE, CANCEL, UPDATE\r\n".repeat(1 - index);
+        }
     }
 
     fn phone(&self, index: usize) -> &Phone {
@@ -217,6 +227,7 @@ impl Chaos {
             3 if !busy && !asked => self.say(index, |phone| phone.invite(true, false)),
             4 if !busy && !asked => self.say(index, |phone| phone.invite(false, false)),
             5 => self.say(index, |phone| phone.say("INFO", Some("Signal=1"))),
+            9 => self.say(index, |phone| phone.say("UPDATE", None)),
             6 => self.say(index, |phone| phone.say("OPTIONS", None)),
             7 if busy => self.say(index, Phone::cancel_reinvite),
             8 if !busy && self.random.below(3) == 0 => {
@@ -300,6 +311,10 @@ impl Chaos {
                 self.behave(index);
             }
             self.world.advance(Duration::from_millis(1000));
+        }
+        // What was asked in the last second.
+        for index in 0..PHONES.len() {
+            self.behave(index);
         }
     }
 

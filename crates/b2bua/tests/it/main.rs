@@ -16,4 +16,5 @@ mod script;
 mod storage;
 mod survival;
 mod takeover;
+mod timers;
 mod world;

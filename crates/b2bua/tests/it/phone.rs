@@ -22,6 +22,10 @@ pub(crate) struct Phone {
     sdp_version: u32,
     pub(crate) direction: &'static str,
     pub(crate) codecs: &'static str,
+    /// What its INVITEs and UPDATEs, and its 2xx to ours, say of session timers.
+    pub(crate) timer: String,
+    /// Their Allow header.
+    pub(crate) allow: String,
     /// The request it answers next.
     pub(crate) asked: Option<Text>,
     /// The CANCEL it got last.
@@ -147,6 +151,8 @@ impl Phone {
             sdp_version: 1,
             direction: "sendrecv",
             codecs: "0 8 101",
+            timer: String::new(),
+            allow: String::new(),
             asked: None,
             cancel: None,
             invite: None,
@@ -194,10 +200,14 @@ impl Phone {
             Some("v=0") => "Content-Type: application/sdp\r\n",
             Some(_) => "Content-Type: text/plain\r\n",
         };
+        let extra = match method {
+            "INVITE" | "UPDATE" => format!("{}{}", self.timer, self.allow),
+            _ => String::new(),
+        };
         let text = format!(
             "{method} {target} SIP/2.0\r\nVia: SIP/2.0/UDP {};branch={branch};rport\r\n\
              Max-Forwards: 70\r\nFrom: {};tag={}\r\nTo: {}{to_tag}\r\nCall-ID: {}\r\n\
-             CSeq: {cseq} {method}\r\nContact: <sip:{}@{}>\r\n{kind}Content-Length: {}\r\n\r\n{body}",
+             CSeq: {cseq} {method}\r\nContact: <sip:{}@{}>\r\n{extra}{kind}Content-Length: {}\r\n\r\n{body}",
             self.addr,
             self.local,
             self.local_tag,
@@ -392,6 +402,11 @@ impl Phone {
         let to = match asked.tag("To") {
             "" if status != 100 => format!("{to};tag={tag}"),
             _ => to,
+        };
+        let refreshes = matches!(asked.method(), "INVITE" | "UPDATE");
+        let extra = match status {
+            200 if refreshes => format!("{extra}{}{}", self.timer, self.allow),
+            _ => extra.to_owned(),
         };
         let body = if with_sdp { self.sdp(true) } else { String::new() };
         let kind = if body.is_empty() { "" } else { "Content-Type: application/sdp\r\n" };

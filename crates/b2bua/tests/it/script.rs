@@ -6,6 +6,7 @@ use b2bua::admission::{Elsewhere, Refused, Shared};
 use b2bua::{Config, Input, MediaEvent, Route};
 use failover::NodeId;
 
+use crate::phone::Phone;
 use crate::world::World;
 
 /// Runs the steps of a ladder; returns it with what really happened.
@@ -70,6 +71,9 @@ pub(crate) fn step(world: &mut World, line: &str) {
         ["phone", name, addr] => return world.add_phone(name, addr),
         ["calls", "wait"] | ["call", ..] => return at_desk(world, &words[1..]),
         ["gateway", id] => return world.add_gateway(id.parse().unwrap()),
+        ["timers", expires, min] => {
+            return world.set_timers(expires.parse().unwrap(), min.parse().unwrap());
+        }
         ["wait", ms] => return world.advance(Duration::from_millis(ms.parse().unwrap())),
         [gateway, rest @ ..] if is_gateway(gateway) => return at_gateway(world, gateway, rest),
         _ => {}
@@ -80,6 +84,9 @@ pub(crate) fn step(world: &mut World, line: &str) {
         return;
     }
     let phone = world.phones.get_mut(*name).unwrap_or_else(|| panic!("no phone: {line}"));
+    if prepare(phone, action) {
+        return;
+    }
     let from = phone.addr;
     let text = match action {
         ["registers"] => phone.register(600),
@@ -102,13 +109,8 @@ pub(crate) fn step(world: &mut World, line: &str) {
         }
         ["refreshes"] => phone.invite(true, false),
         ["reinvites", "without", "sdp"] => phone.invite(false, false),
-        ["takes", codecs] => {
-            phone.codecs = Box::leak(codecs.replace(',', " ").into_boxed_str());
-            return;
-        }
-        ["turns", direction] => {
-            phone.direction = Box::leak((*direction).to_owned().into_boxed_str());
-            return;
+        ["answers", "422", "at", "least", min] => {
+            phone.answer(422, false, &format!("Min-SE: {min}\r\n"))
         }
         ["reinvites"] => phone.invite(true, true),
         ["says", method] => phone.say(method, None),
@@ -131,6 +133,27 @@ pub(crate) fn step(world: &mut World, line: &str) {
         _ => panic!("no such step: {line}"),
     };
     world.send(from, &text);
+}
+
+/// Changes how a phone will speak; returns whether that is the step.
+fn prepare(phone: &mut Phone, action: &[&str]) -> bool {
+    match action {
+        ["takes", codecs] => {
+            phone.codecs = Box::leak(codecs.replace(',', " ").into_boxed_str());
+        }
+        ["turns", direction] => {
+            phone.direction = Box::leak((*direction).to_owned().into_boxed_str());
+        }
+        ["knows", "timers"] => phone.timer = "Supported: timer\r\n".to_owned(),
+        ["asks", "for", expires] => {
+            phone.timer = format!("Supported: timer\r\nSession-Expires: {expires}\r\n");
+        }
+        ["allows", methods] => {
+            phone.allow = format!("Allow: {}\r\n", methods.replace(',', ", "));
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// Whoever decides about new calls does something.
@@ -208,6 +231,8 @@ pub(crate) fn config() -> Config {
         routes: vec![Route { prefix: b"9".to_vec(), targets }],
         ring: Duration::from_secs(60),
         stores: true,
+        // The ladders that have timers say so.
+        session_expires: 0,
         ..Config::default()
     }
 }

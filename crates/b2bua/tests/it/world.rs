@@ -12,7 +12,7 @@ use b2bua::{
     MediaCommand, MediaEvent, NotPlaced, Output, Place, Slot, Transport, Value, ValueRef, Wanted,
 };
 use bytes::Bytes;
-use failover::record::Fork;
+use failover::record::{Fork, Session};
 use failover::{Admission, Boot, CallId, Clock, NodeId, UnixMs};
 use sip_core::Writer;
 
@@ -87,6 +87,9 @@ pub(crate) struct Gateway {
     pub(crate) open: BTreeMap<CallId, MediaCall>,
     pub(crate) taken: BTreeSet<u16>,
 }
+
+/// A record and what is kept beside it.
+type Stored = (Admission, Option<Detail>, Option<Fork>, [Session; 2], Value);
 
 pub(crate) const GATE: &str = "192.0.2.100:5060";
 
@@ -200,9 +203,9 @@ impl World {
             self.b2b.handle_input(self.now, Input::GatewayDead { gateway, boot });
         }
         for (slot, key, bytes) in records {
-            let (admission, detail, fork, value): (Admission, Option<Detail>, Option<Fork>, Value) =
+            let (admission, detail, fork, sessions, value): Stored =
                 testkit::codec::decode(&bytes).unwrap();
-            let mut value = value.with_admission(admission);
+            let mut value = value.with_admission(admission).with_sessions(sessions);
             if let Some(fork) = fork {
                 value = value.with_fork(fork);
             }
@@ -222,6 +225,13 @@ impl World {
     /// Starts anew with somebody who decides about each call.
     pub(crate) fn count_calls(&mut self) {
         self.config.admits = true;
+        self.restart(Vec::new());
+    }
+
+    /// Starts anew with these session timers.
+    pub(crate) fn set_timers(&mut self, expires: u32, min: u32) {
+        self.config.session_expires = expires;
+        self.config.min_se = min;
         self.restart(Vec::new());
     }
 
@@ -251,7 +261,9 @@ impl World {
     fn encoded(&mut self, key: &Key) -> Option<Bytes> {
         let value = self.b2b.stored(key)?;
         let admission = value.admission().cloned().unwrap_or_default();
-        let bytes = testkit::codec::encode(&(admission, value.detail(), value.fork(), value));
+        let sessions = value.sessions().unwrap_or_default();
+        let beside = (admission, value.detail(), value.fork(), sessions, value);
+        let bytes = testkit::codec::encode(&beside);
         if let ValueRef::Call(record) = value {
             let bound = record.len_bound();
             assert!(bytes.len() <= bound && bound <= 2 * bytes.len() + 2000, "{bound}");
@@ -578,6 +590,14 @@ pub(crate) fn summary(text: &Text) -> String {
     };
     if !text.header("Retry-After").is_empty() {
         line += " retry-after";
+    }
+    for (header, word) in [("Session-Expires", "expires"), ("Min-SE", "min")] {
+        if !text.header(header).is_empty() {
+            line += &format!(" {word} {}", text.header(header));
+        }
+    }
+    if text.headers("Require").any(|tag| tag == "timer") {
+        line += " requires timer";
     }
     if !text.body().is_empty() && text.header("Content-Type") == "application/sdp" {
         let port = text.sdp("m=audio ").split(' ').next().unwrap_or_default().to_owned();

@@ -1,0 +1,152 @@
+//! What session timers (RFC 4028) are agreed on, from what either side says.
+
+use std::io::Write;
+
+use failover::record::{Session, Side, Terms};
+use sip_core::{Message, Name, Refresher, Writer};
+
+use crate::config::Config;
+
+/// The name of the extension in Supported and Require.
+pub(crate) const TAG: &[u8] = b"timer";
+
+/// Returns whether sessions have timers here.
+pub(crate) fn is_on(config: &Config) -> bool {
+    config.session_expires != 0
+}
+
+/// Returns the timer that we ask a callee for.
+pub(crate) fn proposed(config: &Config) -> Session {
+    if !is_on(config) {
+        return Session::default();
+    }
+    let min = shortest(config);
+    Session { interval: config.session_expires.max(min), min, ..Session::default() }
+}
+
+/// Reads what a phone's INVITE or UPDATE asks for: our 2xx says it, and lets it take effect.
+///
+/// # Errors
+/// The session would be too short: the answer is 422 with [`Session::min`].
+pub(crate) fn ask(config: &Config, session: &mut Session, request: &Message) -> Result<(), ()> {
+    if !is_on(config) {
+        session.pending = None;
+        return Ok(());
+    }
+    session.min = session.min.max(shortest(config));
+    let known = request.lists(Name::SUPPORTED, TAG) || request.lists(Name::REQUIRE, TAG);
+    let asked = request.session_expires();
+    if known && asked.is_some_and(|asked| asked.interval < shortest(config)) {
+        return Err(());
+    }
+    heed(session, request, known);
+    let ours = match session.refresher {
+        Some(_) => session.interval,
+        None => config.session_expires,
+    };
+    let ours = ours.max(request.min_se().unwrap_or(0)).max(shortest(config));
+    // Nobody makes it longer than it was asked for; one that knows no timers did not ask.
+    let interval = match asked {
+        Some(asked) => asked.interval.min(config.session_expires.max(ours)).max(shortest(config)),
+        None => ours,
+    };
+    let refresher = match (known, asked.and_then(|asked| asked.refresher)) {
+        (false, _) => Side::Us,
+        (true, Some(Refresher::Uac)) => Side::Peer,
+        (true, Some(Refresher::Uas)) => Side::Us,
+        (true, None) => session.refresher.unwrap_or(Side::Peer),
+    };
+    session.pending = Some(Terms { interval, refresher });
+    Ok(())
+}
+
+/// Reads what the 2xx to an INVITE or UPDATE of ours grants; `None` when we asked for nothing.
+pub(crate) fn granted(config: &Config, session: &mut Session, answer: &Message) -> Option<Terms> {
+    if session.interval == 0 {
+        return None;
+    }
+    let granted = answer.session_expires();
+    let known = granted.is_some() || answer.lists(Name::SUPPORTED, TAG);
+    heed(session, answer, known);
+    let (interval, refresher) = match granted {
+        Some(granted) => (granted.interval, granted.refresher),
+        // RFC 4028 §7.2: then it is ours to refresh.
+        None => (session.interval, Some(Refresher::Uac)),
+    };
+    let refresher = match refresher {
+        Some(Refresher::Uac) => Side::Us,
+        Some(Refresher::Uas) => Side::Peer,
+        None => session.refresher.unwrap_or(Side::Us),
+    };
+    Some(Terms { interval: interval.max(shortest(config)), refresher })
+}
+
+/// Takes in that the peer found our interval too short (422). Returns whether to ask anew.
+pub(crate) fn raise(session: &mut Session, min: Option<u32>) -> bool {
+    let Some(min) = min.filter(|_| session.interval != 0) else { return false };
+    // One place where the callee rings may have raised it while another was asked for less.
+    if RAISES_MAX <= session.raises || (min <= session.interval && session.raises == 0) {
+        return false;
+    }
+    session.raises += 1;
+    session.interval = session.interval.max(min);
+    session.min = session.min.max(min);
+    true
+}
+
+/// Writes what a request of ours asks for.
+pub(crate) fn asking(writer: Writer, session: &Session) -> Writer {
+    if session.interval == 0 {
+        return writer;
+    }
+    let refresher = session.refresher.map(|side| match side {
+        Side::Us => Refresher::Uac,
+        Side::Peer => Refresher::Uas,
+    });
+    let writer = writer.header(Name::SUPPORTED, TAG);
+    let min = session.min.min(session.interval);
+    expires(writer, session.interval, refresher).number(Name::MIN_SE, min)
+}
+
+/// Writes what a 2xx of ours grants.
+pub(crate) fn granting(writer: Writer, session: &Session) -> Writer {
+    let Some(side) = session.refresher else { return writer };
+    let writer = writer.header(Name::SUPPORTED, TAG);
+    match side {
+        Side::Us => expires(writer, session.interval, Some(Refresher::Uas)),
+        Side::Peer => {
+            expires(writer, session.interval, Some(Refresher::Uac)).header(Name::REQUIRE, TAG)
+        }
+    }
+}
+
+fn expires(writer: Writer, interval: u32, refresher: Option<Refresher>) -> Writer {
+    let mut text = [0_u8; 32];
+    let mut rest = &mut text[..];
+    let written = match refresher {
+        Some(refresher) => write!(rest, "{interval};refresher={}", refresher.as_str()),
+        None => write!(rest, "{interval}"),
+    };
+    written.expect("ten digits and a refresher are less than 32 bytes");
+    let len = 32 - rest.len();
+    writer.header(Name::SESSION_EXPIRES, &text[..len])
+}
+
+/// Notes what the peer can do.
+fn heed(session: &mut Session, message: &Message, known: bool) {
+    session.known = known;
+    if message.header(Name::ALLOW).is_some() {
+        session.updates = message.lists(Name::ALLOW, b"UPDATE");
+    }
+}
+
+/// Returns the shortest interval that we take.
+pub(crate) fn shortest(config: &Config) -> u32 {
+    config.min_se.max(INTERVAL_MIN)
+}
+
+/// RFC 4028 §4: no session is shorter than so many seconds.
+const INTERVAL_MIN: u32 = 90;
+
+/// How often a peer may find the interval of one leg too short.
+const RAISES_MAX: u8 = 4;
