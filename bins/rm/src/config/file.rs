@@ -238,6 +238,22 @@ fn read_gate(gate: &Table<'_>, config: &mut Config) {
     }
 }
 
+fn read_sessions(b2b: &Table<'_>, config: &mut Config) {
+    let settings = &mut config.b2b;
+    let seconds = b2b.key("min_se").integer(90..=86_400_u32);
+    settings.min_se = seconds.unwrap_or(settings.min_se);
+    let key = b2b.key("session_expires");
+    if let Some(seconds) = key.integer(0..=86_400_u32) {
+        settings.session_expires = seconds;
+    }
+    if settings.session_expires != 0 && settings.session_expires < settings.min_se {
+        let (expires, min) = (settings.session_expires, settings.min_se);
+        b2b.key("session_expires").fault(format!(
+            "is {expires}, less than `min_se`, {min}: no session may be so short; 0 turns timers off"
+        ));
+    }
+}
+
 fn read_b2b(b2b: &Table<'_>, config: &mut Config) {
     let day = Duration::from_secs(86_400);
     if let Some(ring) =
@@ -248,6 +264,7 @@ fn read_b2b(b2b: &Table<'_>, config: &mut Config) {
     if let Some(call) = b2b.key("call_max").seconds(Duration::from_secs(1)..=7 * day) {
         config.b2b.call = call;
     }
+    read_sessions(b2b, config);
     if let Some(calls) = b2b.key("calls").integer(1..=1_000_000_u32) {
         config.b2b.calls_max = usize::try_from(calls).unwrap_or(usize::MAX);
     }

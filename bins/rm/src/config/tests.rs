@@ -127,3 +127,20 @@ fn a_store_is_a_folder() {
         assert!(fault.contains("use the path of a folder"), "{fault}");
     }
 }
+
+#[test]
+fn sessions_have_timers_of_half_an_hour_unless_the_file_says_otherwise() {
+    let read = |text: &str| {
+        let whole = WHOLE.replacen("[[route]]", &format!("[b2b]\n{text}\n[[route]]"), 1);
+        let b2b = Config::parse(&whole).unwrap().b2b;
+        (b2b.session_expires, b2b.min_se)
+    };
+    assert_eq!(read(""), (1800, 90));
+    assert_eq!(read("session_expires = 0"), (0, 90));
+    assert_eq!(read("session_expires = 600\nmin_se = 600"), (600, 600));
+
+    let refused = |text: &str| fault("[[route]]", &format!("[b2b]\n{text}\n[[route]]"));
+    assert!(refused("min_se = 89").contains("`min_se`"));
+    assert!(refused("session_expires = 80").contains("less than `min_se`"));
+    assert!(refused("min_se = 1801").contains("`session_expires` in [b2b] is 1800, less than"));
+}
