@@ -137,7 +137,7 @@ struct Slot<N> {
     host_is_down: bool,
     is_paused: bool,
     /// Whether it is to be paused in the turn in which it is told this.
-    pauses_when: Option<Box<dyn Fn(&Input) -> bool>>,
+    pauses_when: Option<Meant>,
     /// It is paused in the middle of a turn.
     is_in_turn: bool,
     /// What came while it was paused.
@@ -183,6 +183,9 @@ enum Event {
     /// Something of a connection of SIP.
     Stream(stream::Event),
 }
+
+/// Whether an input is the one that is meant.
+type Meant = Box<dyn Fn(&Input) -> bool>;
 
 type Watch<'a> = &'a mut dyn FnMut(NodeId, &Input) -> bool;
 

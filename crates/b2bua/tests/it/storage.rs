@@ -18,8 +18,8 @@ use crate::world::World;
 fn a_plain_call_is_stored_seven_times_of_which_three_are_waited_for() {
     for timers in [0, 1800] {
         let config = Config { session_expires: timers, ..script::config() };
-        assert_eq!(copies(&mut ready_with(config.clone())), expected(), "timers of {timers} s");
-        let mut world = ready_with(config);
+        assert_eq!(copies(&mut script::ready(config.clone())), expected(), "timers of {timers} s");
+        let mut world = script::ready(config);
         world.steps(&["alice asks for 1800", "bob asks for 1800;refresher=uas"]);
         assert_eq!(copies(&mut world), expected(), "timers of {timers} s that phones know");
     }
