@@ -98,6 +98,9 @@ fn every_time_of_a_record_moves_with_the_clock_of_who_wrote_it() {
     let mut record = call();
     record.phase = Phase::Ended { until: UnixMs(BOOT + 70_000) };
     record.legs[0].moving.wait_until = Some(UnixMs(BOOT + 11_000));
+    for leg in &mut record.legs {
+        leg.session.start(UnixMs(BOOT), Terms { interval: 1800, refresher: Side::Us });
+    }
     let (until, again) = (UnixMs(BOOT + 50_000), record.legs[1].incoming[0].clone());
     let refused = ServerState::Refused { status: 491, retry_after: None, until };
     for state in [refused, ServerState::Accepted { until }] {
@@ -222,21 +225,13 @@ fn what_is_kept_of_a_call_that_rings_at_several_places_has_its_golden_bytes() {
 /// The kind 0x0214: beside all of that, the session timers of both legs.
 #[test]
 fn what_is_kept_of_a_call_whose_sessions_have_timers_has_its_golden_bytes() {
-    let flow = Flow {
-        gate: NodeId(11),
-        boot: Boot(BOOT),
-        listener: 2,
-        transport: Transport::Udp,
-        connection: 0,
-        remote: "192.0.2.10:5060".parse().unwrap(),
-    };
     let mut caller = Session { min: 90, known: true, ..Session::default() };
     caller.start(UnixMs(BOOT), Terms { interval: 1800, refresher: Side::Peer });
     caller.pending = Some(Terms { interval: 600, refresher: Side::Us });
     let mut callee = Session { min: 3600, updates: true, raises: 1, ..Session::default() };
     callee.start(UnixMs(BOOT), Terms { interval: 3600, refresher: Side::Us });
     callee.refreshing = Some(9);
-    let (plain, sessions) = (Value::Call(Box::new(call(flow))), [caller, callee]);
+    let (plain, sessions) = (Value::Call(Box::new(call())), [caller, callee]);
     let beside = (Admission::default(), None::<Detail>, None::<Fork>, sessions, plain.clone());
     driver::golden::check(&file(0x0214), &beside);
 
