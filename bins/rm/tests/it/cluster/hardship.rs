@@ -106,11 +106,9 @@ fn a_standby_that_lies_is_found_out_and_copied_to_anew() {
         |at, input| matches!(input, Input::Frame { peer, class: Class::Bulk, .. } if at == owner && *peer == other),
     );
     // It owns slots of its own, and copies them here.
-    let acks = told.into_iter().filter_map(|(_, input)| match input {
-        Input::Frame { kind, payload, .. } => {
-            Some((kind, driver::codec::decode::<Ack>(&payload).ok()?))
-        }
-        _ => None,
+    let acks = told.into_iter().filter_map(|(_, input)| {
+        let Input::Frame { kind, payload, .. } = input else { return None };
+        Some((kind, driver::codec::decode::<Ack>(&payload).ok()?))
     });
     let (kind, ack) = acks.last().expect("it acknowledges copies");
     let lie = Ack { taken: ack.taken + 1000, ..ack };
@@ -170,12 +168,10 @@ fn frames_of_an_older_epoch_that_come_again_change_nothing() {
 fn of_two_processes_of_one_node_the_older_says_so_and_the_calls_live_on_elsewhere() {
     let warnings = Warnings::listen();
     let (mut world, owner, other) = talking(66, Layout::Pair);
-    let is_pulse = |input: &Input| match input {
-        Input::Datagram { bytes, .. } => match Datagram::decode(bytes) {
-            Some(Datagram::Pulse(pulse)) if pulse.node.0 == owner.0 => Some(pulse),
-            _ => None,
-        },
-        _ => None,
+    let is_pulse = |input: &Input| {
+        let Input::Datagram { bytes, .. } = input else { return None };
+        let Some(Datagram::Pulse(pulse)) = Datagram::decode(bytes) else { return None };
+        (pulse.node.0 == owner.0).then_some(pulse)
     };
     let pulses =
         heard(&mut world, Duration::from_millis(100), |_, input| is_pulse(input).is_some());

@@ -231,11 +231,11 @@ fn byes(world: &mut World) -> [u64; 2] {
 /// The BYE that a phone sent.
 fn sent_bye(world: &World, phone: PhoneId) -> bytes::Bytes {
     let entries = world.scenario.fleet().journal().entries().iter();
-    let sent = entries.filter_map(|entry| match &entry.what {
-        What::Sent { bytes, .. } if entry.phone == Some(phone) => Some(bytes),
-        _ => None,
+    let mut sent = entries.filter(|entry| entry.phone == Some(phone)).filter_map(|entry| {
+        let What::Sent { bytes, .. } = &entry.what else { return None };
+        Some(bytes)
     });
-    sent.filter(|bytes| bytes.starts_with(b"BYE ")).next_back().expect("it sent one").clone()
+    sent.rfind(|bytes| bytes.starts_with(b"BYE ")).expect("it sent one").clone()
 }
 
 /// The value of a key in a line of a call's detail, of those that are words.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use election::{NodeId, Segment};
 use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
 use quota_split::{CallId, Counter, Recipe, Sight};
-use rm::cluster::{Alarm, Cluster, ClusterFrame, Kept, Output, Plan, Why};
+use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, Why};
 
 use super::world::{Calls, LIMITED, Live, Ms, Node, PLACES, World};
 
@@ -327,6 +327,21 @@ pub(super) fn rest(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns whether a hot segment takes no calls here: it is away, or who speaks for it was told to leave,
+/// and speaks all the same since nobody else could.
+fn hot_away(world: &World, here: &BTreeSet<Segment>, view: &ClusterView) -> bool {
+    let leaves = |speaker: NodeId| {
+        let node = world.nodes.iter().find(|node| node.id == speaker);
+        node.is_some_and(|node| node.leaves_in == Some(node.life))
+    };
+    let serves = |segment: &Segment| {
+        let speaker = view.segments[segment].speaker;
+        here.contains(segment) && !speaker.is_some_and(|speaker| leaves(speaker.node))
+    };
+    let mut hot = world.plan.segments.iter().filter(|(_, told)| told.cold.is_none());
+    hot.any(|(segment, _)| !serves(segment))
+}
+
 /// Returns whether nothing passes its limit.
 fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
     let views: Vec<_> = island
@@ -353,15 +368,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
             ));
         }
     }
-    let is_cold = |segment: &Segment| world.plan.segments[segment].cold.is_some();
-    // Who is told to leave and speaks all the same has nobody who could go on.
-    let leaves = |speaker: NodeId| {
-        let node = world.nodes.iter().find(|node| node.id == speaker);
-        node.is_some_and(|node| node.leaves_in == Some(node.life))
-    };
-    let drains = |it: &Segment| first.segments[it].speaker.is_some_and(|it| leaves(it.node));
-    let serves = |it: &Segment| segments.contains(it) && !drains(it);
-    let hot_away = world.plan.segments.keys().any(|it| !is_cold(it) && !serves(it));
+    let hot_away = hot_away(world, &segments, first);
     let mut sums = [0; 5];
     let mut all = BTreeMap::new();
     let mut well = true;
@@ -373,7 +380,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         let at = at.ok_or_else(|| format!("{} speaks and is not here", speaker.node))?;
         let cluster = world.nodes[at].cluster.as_ref().ok_or("a dead node speaks")?;
         let cells = cells(cluster).ok_or_else(|| format!("{} does not count", speaker.node))?;
-        let passive = is_cold(&segment) && !hot_away;
+        let passive = world.plan.segments[&segment].cold.is_some() && !hot_away;
         for (_, view) in views.iter().filter(|(_, view)| view.node.segment == segment) {
             if view.passive != passive {
                 return Err(format!("{}: passive is {}", view.node, view.passive));
