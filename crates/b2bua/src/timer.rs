@@ -1,5 +1,6 @@
 //! What session timers (RFC 4028) are agreed on, from what either side says.
 
+use std::fmt;
 use std::io::Write;
 
 use failover::record::{Session, Side, Terms};
@@ -105,7 +106,8 @@ pub(crate) fn asking(writer: Writer, session: &Session) -> Writer {
     });
     let writer = writer.header(Name::SUPPORTED, TAG);
     let min = session.min.min(session.interval);
-    expires(writer, session.interval, refresher).number(Name::MIN_SE, min)
+    let writer = expires(writer, session.interval, refresher);
+    header(writer, Name::MIN_SE, format_args!("{min}"))
 }
 
 /// Writes what a 2xx of ours grants.
@@ -121,15 +123,22 @@ pub(crate) fn granting(writer: Writer, session: &Session) -> Writer {
 }
 
 fn expires(writer: Writer, interval: u32, refresher: Option<Refresher>) -> Writer {
+    let name = Name::SESSION_EXPIRES;
+    match refresher {
+        Some(refresher) => {
+            header(writer, name, format_args!("{interval};refresher={}", refresher.as_str()))
+        }
+        None => header(writer, name, format_args!("{interval}")),
+    }
+}
+
+/// Writes a header whose value is short, which every INVITE has, without a string of its own.
+fn header(writer: Writer, name: Name<'_>, value: fmt::Arguments<'_>) -> Writer {
     let mut text = [0_u8; 32];
     let mut rest = &mut text[..];
-    let written = match refresher {
-        Some(refresher) => write!(rest, "{interval};refresher={}", refresher.as_str()),
-        None => write!(rest, "{interval}"),
-    };
-    written.expect("ten digits and a refresher are less than 32 bytes");
+    rest.write_fmt(value).expect("ten digits and a refresher are less than 32 bytes");
     let len = 32 - rest.len();
-    writer.header(Name::SESSION_EXPIRES, &text[..len])
+    writer.header(name, &text[..len])
 }
 
 /// Notes what the peer can do.
