@@ -8,7 +8,7 @@ use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
 use quota_split::{CallId, Counter, Recipe, Sight};
 use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, Why};
 
-use super::world::{Calls, LIMITED, Live, Ms, Node, PLACES, World};
+use super::world::{Calls, LIMITED, Live, Ms, Node, World};
 
 #[derive(Debug, Default)]
 pub(super) struct Judge {
@@ -25,13 +25,9 @@ pub(super) struct Judge {
     beyond: BTreeSet<CallId>,
     /// When an epoch was first divided, and whether its majority has taken the whole limit.
     reigns: BTreeMap<Epoch, (Ms, bool)>,
-    /// What each node that coordinates and speaks last counted as held: anything, when it has just divided.
-    ledgers: Vec<Option<[u32; 5]>>,
     recipes: BTreeMap<Stamp, Recipe>,
     kept: Vec<Option<Kept>>,
     used: Vec<[u32; 5]>,
-    /// What each node that speaks may have and has.
-    cells: Vec<Option<[(u32, u32); 5]>>,
     /// Whether a node let a call in, or counted anew, in this event.
     decided: Vec<bool>,
     counted: Vec<bool>,
@@ -56,8 +52,6 @@ impl Judge {
             limits: limits(plan),
             kept: vec![None; count],
             used: vec![[0; 5]; count],
-            cells: vec![None; count],
-            ledgers: vec![None; count],
             decided: vec![false; count],
             counted: vec![false; count],
             sent: vec![0; count],
@@ -79,8 +73,6 @@ impl Judge {
 
     pub(super) fn crashed(&mut self, at: usize) {
         self.used[at] = [0; 5];
-        self.cells[at] = None;
-        self.ledgers[at] = None;
     }
 
     pub(super) fn changed(&mut self, plan: &Plan) {
@@ -110,7 +102,6 @@ impl Judge {
     /// A division of node `at` is in force. Once it is one of a majority, all that lives elsewhere counts
     /// beyond the limit (§2.7); nothing may come to that, since every lease there has run out.
     pub(super) fn divided(&mut self, now: Ms, at: usize, stamp: Stamp, calls: &Calls) {
-        self.ledgers[at] = Some([u32::MAX; 5]);
         let (since, taken) = self.reigns.entry(stamp.epoch).or_insert((now, false));
         let sight = self.recipes.get(&stamp).map(|recipe| recipe.sight);
         // One that divides with itself alone says to nobody what it sees.
@@ -234,41 +225,6 @@ impl Judge {
         }
     }
 
-    /// While nothing was cut since all was last well, what all hold never passes the limit (I2). Calls that
-    /// pass every limit are in no share, so this is looked at where there are none.
-    pub(super) fn watch_cells(&mut self, now: Ms, at: usize, nodes: &[Node]) {
-        if 1 < self.islands || self.torn || !self.exempt.is_empty() {
-            return;
-        }
-        let cells = nodes[at].cluster.as_ref().and_then(cells);
-        if self.cells[at] == cells {
-            return;
-        }
-        self.cells[at] = cells;
-        for (index, name) in LIMITED.iter().enumerate() {
-            let cells = self.cells.iter().flatten();
-            let held: u32 = cells.map(|cells| cells[index].0.max(cells[index].1)).sum();
-            if self.limits[index] < held {
-                let text = format!("{held} of {} of {name} are held", self.limits[index]);
-                self.fail(now, text);
-            }
-        }
-    }
-
-    /// In any history: once all have promised, what is held rises to the limit at the most, and where more
-    /// was held it only falls (I3). Looked at whenever a call is let in.
-    fn watch_ledger(&mut self, now: Ms, at: usize, nodes: &[Node]) {
-        let Some(before) = self.ledgers[at] else { return };
-        self.ledgers[at] = nodes[at].cluster.as_ref().and_then(ledger);
-        let Some(ledger) = self.ledgers[at] else { return };
-        for (index, name) in LIMITED.iter().enumerate() {
-            if self.limits[index].max(before[index]) < ledger[index] {
-                let text = format!("{} of {name} are held, {} were", ledger[index], before[index]);
-                self.fail(now, text);
-            }
-        }
-    }
-
     /// Use grows only within the cap.
     pub(super) fn watch_node(&mut self, now: Ms, at: usize, nodes: &[Node]) {
         let decided = std::mem::take(&mut self.decided[at]);
@@ -276,7 +232,6 @@ impl Judge {
         if !decided && !counted {
             return;
         }
-        self.watch_ledger(now, at, nodes);
         let Some(cluster) = &nodes[at].cluster else { return };
         let Some(cells) = cells(cluster) else { return };
         for (index, (cap, used)) in cells.into_iter().enumerate() {
@@ -296,9 +251,8 @@ impl Judge {
     }
 
     /// All is well: from now on nothing may pass the limit.
-    fn settle(&mut self, plan: &Plan, nodes: &[Node]) {
+    fn settle(&mut self, plan: &Plan) {
         self.islands = 1;
-        self.cells = nodes.iter().map(|node| node.cluster.as_ref().and_then(cells)).collect();
         self.torn = false;
         self.beyond.clear();
         self.reigns.clear();
@@ -322,7 +276,7 @@ pub(super) fn rest(world: &mut World) -> Result<(), String> {
     }
     if well {
         let plan = std::sync::Arc::clone(&world.plan);
-        world.judge.settle(&plan, &world.nodes);
+        world.judge.settle(&plan);
     }
     Ok(())
 }
@@ -404,8 +358,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         // What is lent may lie in the pool.
         let whole = name.starts_with("full") || is_whole && *name != "lent";
         let leaks = sums[index] < limits[index] && whole;
-        // What was too much has drained by now, but for calls that pass every limit.
-        if over && (well || world.judge.exempt.is_empty()) || well && leaks {
+        if well && (over || leaks) {
             return Err(format!("{} of {} are given out of {name}", sums[index], limits[index]));
         }
         well &= !over;
@@ -426,10 +379,6 @@ fn check_held(
         let Some(calls) = tenant.counters.iter().find(|it| it.counter == Counter::Calls) else {
             continue;
         };
-        let sum: u32 = calls.held.values().sum();
-        if calls.limit < Some(sum) && world.judge.exempt.is_empty() {
-            return Err(format!("{sum} of {:?} of {} are held", calls.limit, tenant.name));
-        }
         for (segment, cells) in cells {
             let ((cap, used), held) = (cells[index], calls.held.get(segment).copied());
             // A call that passes every limit is held and was never granted.
@@ -474,28 +423,14 @@ fn check_counts(
 /// Returns cap and use of the limited nodes, while this one speaks.
 pub(super) fn cells(cluster: &Cluster) -> Option<[(u32, u32); 5]> {
     let mut cells = [(0, 0); 5];
-    for ((cell, name), place) in cells.iter_mut().zip(LIMITED).zip(PLACES) {
-        let tenant = cluster.tenants_from(place).next()?;
-        assert_eq!(tenant.name, name);
-        let calls = tenant.counters.first()?;
-        *cell = (calls.cap?, calls.used);
+    let mut speaks = false;
+    for tenant in cluster.tenants_from(0) {
+        speaks = true;
+        let Some(index) = LIMITED.iter().position(|name| *name == tenant.name) else { continue };
+        let calls = tenant.counters.iter().find(|it| it.counter == Counter::Calls)?;
+        cells[index] = (calls.cap?, calls.used);
     }
-    Some(cells)
-}
-
-/// Returns what is counted as held of the limited nodes, while this one speaks, coordinates and has all
-/// promises.
-fn ledger(cluster: &Cluster) -> Option<[u32; 5]> {
-    let mut ledger = [0; 5];
-    for (sum, place) in ledger.iter_mut().zip(PLACES) {
-        let tenant = cluster.tenants_from(place).next()?;
-        let held = &tenant.counters.first()?.held;
-        if held.is_empty() {
-            return None;
-        }
-        *sum = held.values().sum();
-    }
-    Some(ledger)
+    speaks.then_some(cells)
 }
 
 fn limits(plan: &Plan) -> [u32; 5] {

@@ -14,7 +14,7 @@ use super::judge::Judge;
 
 pub(super) use calls::{Calls, Live};
 use plans::PROFILES;
-pub(super) use plans::{Dice, LIMITED, PLACES, plan, share};
+pub(super) use plans::{Dice, LIMITED, plan, share};
 
 mod calls;
 mod network;
@@ -38,8 +38,6 @@ pub(super) struct World {
     pub(super) arrivals: bool,
     /// Whether calls end.
     pub(super) hangs: bool,
-    /// Whether some calls pass every limit.
-    pub(super) exempts: bool,
     events: BinaryHeap<Due>,
     made: u64,
     fifo: BTreeMap<(usize, usize), Ms>,
@@ -114,7 +112,6 @@ impl World {
             calls: Calls::new(plan.division.tree()),
             arrivals: true,
             hangs: true,
-            exempts: true,
             events: BinaryHeap::new(),
             made: 0,
             fifo: BTreeMap::new(),
@@ -327,8 +324,7 @@ impl World {
         let profile = self.dice.pick(&PROFILES);
         let direction = if self.dice.hits(50) { Direction::Inbound } else { Direction::Outbound };
         let node = self.nodes[at].tree().find(profile)?;
-        let exempt = self.dice.hits(2) && self.exempts;
-        let call = Call { id, node, direction };
+        let (call, exempt) = (Call { id, node, direction }, self.dice.hits(2));
         self.nodes[at].asked.insert(id, (call, exempt));
         if exempt {
             self.judge.exempt.insert(id);
@@ -407,7 +403,6 @@ impl World {
             }
         }
         self.judge.watch_node(self.now, at, &self.nodes);
-        self.judge.watch_cells(self.now, at, &self.nodes);
         self.wake_later(at);
     }
 
