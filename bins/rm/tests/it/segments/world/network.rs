@@ -7,7 +7,7 @@ use quota_split::handover::PairMessage;
 use rm::cluster::{ClusterFrame, Input};
 use rm::frames::Frame as _;
 
-use super::{Event, Ms, World};
+use super::{Event, Ms, Node, World};
 
 impl World {
     pub(in super::super) fn cut(&mut self, a: usize, b: usize) {
@@ -31,6 +31,10 @@ impl World {
             Some(node) if self.nodes[node].works() => {
                 let told = self.dice.hits(70);
                 let after = if told { 300 } else { 4_000 };
+                let Node { cluster, died_among, .. } = &self.nodes[victim];
+                if cluster.is_none() && !died_among.contains(&node) {
+                    self.judge.calls_change_islands();
+                }
                 self.post(self.now + after, Event::Fence { node, victim, life, told });
             }
             partner if self.nodes[victim].cluster.is_none() => {
@@ -52,10 +56,6 @@ impl World {
         }
         if self.nodes[victim].life == life && !gone {
             return;
-        }
-        let died = self.nodes[victim].cluster.is_none() || self.nodes[victim].life != life;
-        if died && !self.nodes[victim].died_among.contains(&at) {
-            self.judge.calls_change_islands();
         }
         self.calls.give(victim, at);
         if told && gone && self.nodes[victim].life == life {
