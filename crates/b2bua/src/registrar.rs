@@ -79,7 +79,7 @@ impl Registrar {
                 return Err(500);
             }
             self.write(core, slot, aor, Vec::new());
-            core.changes.note(slot, Key::Aor(aor.clone()), true);
+            core.changes.note(slot, Key::Aor(Box::new(aor.clone())), true);
             return Ok(());
         };
         if old.is_empty() && core.config.aors_max <= self.aors.len() {
@@ -116,7 +116,7 @@ impl Registrar {
             bindings.remove(0);
         }
         self.write(core, slot, aor, bindings);
-        core.changes.note(slot, Key::Aor(aor.clone()), true);
+        core.changes.note(slot, Key::Aor(Box::new(aor.clone())), true);
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl Registrar {
             self.write(core, slot, &aor, bindings);
             // What another b2b owns is only read here.
             if core.owns(slot) {
-                core.changes.note(slot, Key::Aor(aor), false);
+                core.changes.note(slot, Key::Aor(Box::new(aor)), false);
             }
         }
     }

@@ -33,8 +33,9 @@ pub use standby::{Held, Replica, ReplicaCounters, ReplicaOutput};
 pub enum Key {
     /// A call, or the tombstone that is left of it.
     Call(CallId),
-    /// The bindings of an address of record.
-    Aor(Aor),
+    /// The bindings of an address of record, which are few beside the calls: boxed, so that what names a
+    /// call is small.
+    Aor(Box<Aor>),
 }
 
 /// A record that has changed at the owner.
@@ -178,9 +179,9 @@ impl Sum {
         let mut hash = Hash::new();
         match key {
             Key::Call(CallId(id)) => hash.part(&id.to_be_bytes()),
-            Key::Aor(Aor { user, domain }) => {
-                hash.part(user);
-                hash.part(domain);
+            Key::Aor(aor) => {
+                hash.part(&aor.user);
+                hash.part(&aor.domain);
             }
         }
         hash.part(value);

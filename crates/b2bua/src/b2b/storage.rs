@@ -52,7 +52,7 @@ impl B2b {
     pub fn keys_of(&self, slot: Slot) -> Vec<Key> {
         let calls = self.calls_of(slot).chain(self.graves.of(slot));
         let aors = self.registrar.aors_of(slot).cloned();
-        calls.map(Key::Call).chain(aors.map(Key::Aor)).collect()
+        calls.map(Key::Call).chain(aors.map(|aor| Key::Aor(Box::new(aor)))).collect()
     }
 
     /// Goes on with a record of another process, or of an earlier life of this one. Deadlines that

@@ -324,7 +324,7 @@ impl<T> Replicator<T> {
 
     /// What was said goes to the standbys, in one frame each; barriers with the next
     /// [`handle_timeout`](Self::handle_timeout), which is due at once, or, when others were sent just
-    /// before, within 3.5 ms: each frame is answered, and an owner that takes in many messages
+    /// before, within 4.25 ms: each frame is answered, and an owner that takes in many messages
     /// meanwhile pays for one.
     pub fn flush(&mut self, now: Instant) {
         let mut choked = Vec::new();

@@ -1,6 +1,6 @@
 //! One stream, as the owner sees it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -38,8 +38,8 @@ pub(super) struct Peer {
     /// Barriers that are not acknowledged, and since when.
     barriers: VecDeque<(u64, Instant)>,
     /// Changes that can wait for a later one of the same record: those that have waited for one turn,
-    /// and those that came since.
-    later: [BTreeMap<(Slot, Key), Option<Bytes>>; 2],
+    /// and those that came since. They are few: the memory of both is used again and again.
+    later: [Vec<Later>; 2],
     later_len: usize,
     turn_at: Option<Instant>,
     /// Slots whose content is still to be sent.
@@ -58,6 +58,9 @@ pub(super) struct Peer {
     /// The slot after the one checked last.
     pub(super) check_next: u8,
 }
+
+/// A change that waits.
+type Later = (Slot, Key, Option<Bytes>);
 
 /// Whether there is a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +108,7 @@ impl Peer {
             flights: VecDeque::new(),
             in_flight: 0,
             barriers: VecDeque::new(),
-            later: [BTreeMap::new(), BTreeMap::new()],
+            later: [Vec::new(), Vec::new()],
             later_len: 0,
             turn_at: None,
             queued: BTreeSet::new(),
@@ -183,13 +186,12 @@ impl Peer {
         key: Key,
         value: Option<Bytes>,
     ) -> u64 {
-        let key_of_slot = (slot, key);
         for later in &mut self.later {
-            if let Some(older) = later.remove(&key_of_slot) {
-                self.later_len -= weight(&key_of_slot.1, older.as_ref());
+            if let Some(at) = find(later, slot, &key) {
+                let (_, _, older) = later.remove(at);
+                self.later_len -= weight(&key, older.as_ref());
             }
         }
-        let (slot, key) = key_of_slot;
         let gathers_until = match self.framed_at {
             _ if !self.pending.is_empty() => self.gathers_until,
             Some(at) => Some(now.max(at + self.gathers())),
@@ -205,14 +207,17 @@ impl Peer {
     pub(super) fn say_later(&mut self, now: Instant, slot: Slot, key: Key, value: Option<Bytes>) {
         let len = weight(&key, value.as_ref());
         self.later_len += len;
-        let key = (slot, key);
-        let waits = usize::from(!self.later[0].contains_key(&key));
-        if let Some(older) = self.later[waits].get(&key) {
-            self.later_len -= weight(&key.1, older.as_ref());
+        let waits = usize::from(find(&self.later[0], slot, &key).is_none());
+        let later = &mut self.later[waits];
+        match find(later, slot, &key) {
+            Some(at) => {
+                let older = std::mem::replace(&mut later[at].2, value);
+                self.later_len -= weight(&key, older.as_ref());
+            }
+            None => later.push((slot, key, value)),
         }
-        self.later[waits].insert(key, value);
         self.turn_at.get_or_insert(now + TURN);
-        if BATCH_MAX <= self.later_len {
+        if BATCH_MAX <= self.later_len || LATER_MAX <= self.later[waits].len() {
             self.say_now();
         }
     }
@@ -233,10 +238,12 @@ impl Peer {
     }
 
     fn say_turn(&mut self, turn: usize) {
-        for ((slot, key), value) in std::mem::take(&mut self.later[turn]) {
+        let mut later = std::mem::take(&mut self.later[turn]);
+        for (slot, key, value) in later.drain(..) {
             self.later_len -= weight(&key, value.as_ref());
             self.say(Item::Record { slot, key, value });
         }
+        self.later[turn] = later;
     }
 
     /// Asks for nothing of `slot`, expects nothing of it and says nothing of it later.
@@ -246,7 +253,7 @@ impl Peer {
         self.asked.take_if(|asked| asked.0 == slot);
         self.sums.retain(|expected| expected.slot != slot);
         for later in &mut self.later {
-            later.retain(|(of, key), value| {
+            later.retain(|(of, key, value)| {
                 let keep = *of != slot;
                 self.later_len -= if keep { 0 } else { weight(key, value.as_ref()) };
                 keep
@@ -263,9 +270,9 @@ impl Peer {
         }
     }
 
-    /// Returns how long barriers gather: twice the time of an answer is left of what one may wait.
+    /// Returns how long barriers gather: three times the time of an answer is left of what one may wait.
     fn gathers(&self) -> Duration {
-        BARRIER_MAX.saturating_sub(2 * self.answer).min(GATHER_MAX)
+        BARRIER_MAX.saturating_sub(3 * self.answer).min(GATHER_MAX)
     }
 
     /// Takes in how long the last barriers took.
@@ -289,7 +296,8 @@ impl Peer {
             fits
         });
         let count = fits.count();
-        let rest = self.pending.split_off(count);
+        let mut rest = Vec::with_capacity(count);
+        rest.extend(self.pending.drain(count..));
         let items = std::mem::replace(&mut self.pending, rest);
         if self.is_idle() {
             self.moved_at = now;
@@ -401,6 +409,10 @@ impl Peer {
     }
 }
 
+fn find(later: &[Later], slot: Slot, key: &Key) -> Option<usize> {
+    later.iter().position(|(of, named, _)| *of == slot && named == key)
+}
+
 /// How a standby keeps up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
@@ -413,7 +425,9 @@ pub(super) enum Pace {
 const TURN: Duration = Duration::from_millis(25);
 /// Barriers that come within this time after others were sent gather until its end, if the standby is
 /// quick to answer: each frame wakes it, and its answer the owner.
-pub(super) const GATHER_MAX: Duration = Duration::from_micros(3500);
+pub(super) const GATHER_MAX: Duration = Duration::from_micros(4250);
+/// So many changes wait for later ones at most: each is compared with all of them.
+const LATER_MAX: usize = 256;
 /// So many do not wait for more.
 const GATHERED_MAX: usize = 32;
 /// They gather for so much less if the owner is awake then for something else.
