@@ -456,10 +456,13 @@ impl CallRecord {
     }
 
     /// Has both phones asked whether they still have the call: it may have ended or changed without
-    /// this record. An INVITE that repeats what they agreed on asks it (RFC 3261 §14.1).
+    /// this record. An INVITE that repeats what they agreed on asks it (RFC 3261 §14.1). Its CSeq is
+    /// above any that was used meanwhile.
     pub fn doubt(&mut self) {
         for leg in &mut self.legs {
             leg.resync |= leg.state == LegState::Confirmed;
+            let used = leg.cseq_ceiling.max(leg.dialog.local_cseq);
+            leg.cseq_ceiling = used.saturating_add(CSEQS_UNKNOWN);
         }
     }
 
@@ -470,6 +473,9 @@ impl CallRecord {
         self.legs[leg].resync || told.is_some_and(|told| told.address != holder.rtp(leg))
     }
 }
+
+/// No leg uses so many CSeq numbers while nobody keeps its record.
+const CSEQS_UNKNOWN: u32 = 1000;
 
 /// What the length of a byte string takes at most.
 const LEN: usize = 5;

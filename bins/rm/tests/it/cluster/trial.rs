@@ -372,7 +372,7 @@ impl Trial {
             };
             repeats_byes && method == "BYE"
         };
-        // A record that is older than the call counts from older numbers.
+        // What a disk was not told, its b2b does not know: that a description was sent, or the end.
         let lost = self.plan.calls.iter().filter(|call| call.fate == Fate::Lost);
         let lost: Vec<PhoneId> = lost.flat_map(|call| [call.from, call.to]).collect();
         let is_old = |problem: &Problem| {
