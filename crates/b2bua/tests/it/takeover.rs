@@ -24,6 +24,24 @@ fn t12_the_next_owner_uses_higher_cseqs_than_any_that_were_not_stored() {
 }
 
 #[test]
+fn t12_who_takes_over_from_an_old_copy_uses_higher_cseqs_than_any_since() {
+    let mut world = talking();
+    let old = world.standby.clone();
+    for _ in 0..40 {
+        world.steps(&["alice says INFO", "bob answers 200"]);
+    }
+    let before = asked(&world, "bob").cseq();
+    world.standby = old;
+    world.doubts = true;
+    world.take_over();
+    world.advance(Duration::from_millis(100));
+
+    let asked = asked(&world, "bob");
+    assert_eq!(asked.method(), "INVITE", "whether the call is still there");
+    assert!(before < asked.cseq(), "{before} then {}", asked.cseq());
+}
+
+#[test]
 fn t13_tags_are_right_in_both_directions() {
     let mut world = talking();
     world.take_over();

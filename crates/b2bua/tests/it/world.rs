@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) streams: Vec<(SocketAddr, Text)>,
     /// Nobody takes a connection: the gate says so in their place.
     pub(crate) refuses_streams: bool,
+    /// What the standby holds may be old, and its next owner knows that.
+    pub(crate) doubts: bool,
     refused: Vec<(SocketAddr, Text)>,
     pub(crate) observer: Observer,
     pub(crate) desk: Desk,
@@ -126,6 +128,7 @@ impl World {
             deaf: BTreeSet::new(),
             streams: Vec::new(),
             refuses_streams: false,
+            doubts: false,
             refused: Vec::new(),
             observer: Observer::default(),
             desk: Desk::default(),
@@ -211,6 +214,11 @@ impl World {
             }
             if let Some(detail) = detail {
                 value = value.with_detail(detail);
+            }
+            if let Value::Call(record) = &mut value
+                && self.doubts
+            {
+                record.doubt();
             }
             self.b2b.restore(self.now, slot, &key, Some(value));
             self.drain();
