@@ -21,6 +21,9 @@ const CROSSED_MAX: u32 = 20;
 const SPREAD: Duration = Duration::from_secs(1);
 /// Between two controls of a call.
 const BETWEEN: Duration = Duration::from_millis(1200);
+/// What a hold and a resume are made of. A new owner repeats a 2xx, acknowledges another blindly, and
+/// sends anew what was asked for.
+const CROSSED_KINDS: [&str; 4] = ["INVITE", "ACK", "100 to INVITE", "200 to INVITE"];
 /// A control that is answered within this time was accepted at once.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
@@ -45,6 +48,11 @@ pub(crate) enum Group {
 impl Groups {
     pub(crate) fn new(calls: u32, slack: u32) -> Self {
         Self { tried: TRIED_MAX.min(calls / 2), crossed: CROSSED_MAX.min(calls / 10), slack }
+    }
+
+    /// Returns groups of which nobody does anything at the death.
+    pub(crate) fn tried_only(calls: u32, slack: u32) -> Self {
+        Self { crossed: 0, ..Self::new(calls, slack) }
     }
 
     pub(crate) fn of(self, phone: PhoneId) -> Group {
@@ -165,6 +173,13 @@ impl Controls {
         controls
     }
 
+    /// Returns how many messages came to calls in the middle of a hold or a resume that neither these
+    /// are made of nor a new owner has to repeat.
+    pub(crate) fn strange(&self) -> u64 {
+        let strange = self.crossed.iter().filter(|(kind, _)| !CROSSED_KINDS.contains(&&kind[..]));
+        strange.map(|(_, count)| count).sum()
+    }
+
     /// Returns them in one line.
     pub(crate) fn line(&self) -> String {
         let again = millis_text(self.accepted_again);
@@ -220,6 +235,17 @@ fn is(entry: &Entry, wanted: Event) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_to_a_call_that_is_held_at_the_death_is_a_hold_and_nothing_else() {
+        let crossed = [("INVITE", 2), ("200 to INVITE", 5), ("ACK", 2)];
+        let crossed = crossed.map(|(kind, count)| (kind.to_owned(), count));
+        let mut controls = Controls { crossed: crossed.into(), ..Controls::default() };
+        assert_eq!(controls.strange(), 0);
+
+        controls.crossed.extend([("491 to INVITE".to_owned(), 3), ("BYE".to_owned(), 1)]);
+        assert_eq!(controls.strange(), 4);
+    }
 
     #[test]
     fn controls_are_accepted_again_once_none_waits_any_more() {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use testkit::{Command, Event, PhoneId, What};
 
 use crate::survive::args::Role;
+use crate::survive::controls::{Controls, Groups};
 use crate::survive::outage::{NewCalls, faults, millis_or_null};
 use crate::survive::show::Show;
 use crate::survive::stage::{NEW_CALL_EVERY, Seen, call_of, callee_of, caller_of};
@@ -44,6 +45,8 @@ pub(crate) struct Restart {
     pub(crate) rang: u32,
     /// SIP messages that came to the phones of the calls, by kind.
     pub(crate) messages: BTreeMap<String, u64>,
+    /// What was tried with calls that are back.
+    pub(crate) controls: Controls,
     /// Rules that the phones saw broken.
     pub(crate) faults: Vec<String>,
 }
@@ -56,8 +59,11 @@ impl Show<'_> {
             self.account.say(&format!("{again} calls were made again"));
         }
         let calls = self.args.calls;
-        // While the media goes on, phones are told nothing and have nothing to answer.
-        let forgotten = if role.is_none() { calls / FORGOTTEN_EVERY } else { 0 };
+        // Who forgets its call while its b2b is there says so nowhere.
+        let forgotten = match role {
+            None | Some(Role::B2b) => calls / FORGOTTEN_EVERY,
+            Some(Role::Mediagate | Role::Controller | Role::Gate) => 0,
+        };
         // What ended last is on disk within 15 ms and a commit; before that it would come back.
         pause(STORED);
         self.stage.begin()?;
@@ -69,8 +75,9 @@ impl Show<'_> {
             }
             None => self.servers.processes.kill(|_| true)?,
         }
-        self.stage
-            .plan((0..forgotten).map(|index| (at, forgets(index), Command::Forget)).collect());
+        self.stage.plan(
+            (0..forgotten).map(|index| (at, forgets(calls, index), Command::Forget)).collect(),
+        );
         pause(AWAY);
         let back_at = clock();
         self.servers.start_all()?;
@@ -83,25 +90,37 @@ impl Show<'_> {
         let ended = self.stage.idle();
         let seen = self.stage.end(calls - forgotten)?;
         self.servers.processes.check()?;
-        let restart =
-            Restart::new(role, calls - forgotten, (forgotten, ended), (at, back_at), &seen);
         if self.args.ladder {
             self.tell_ladder(at, &seen.entries);
         }
+        self.stage.hang_up_new()?;
+        let controls = self.controls(calls - forgotten)?;
+        let counts = (calls - forgotten, forgotten, ended);
+        let restart = Restart::new(role, counts, (at, back_at), &seen, controls);
         let what = role.map_or("everything", Role::name);
         self.account.say(&format!("{what} was killed and started again: {}", restart.line()));
-        self.stage.hang_up_new()?;
         Ok(restart)
+    }
+
+    /// Tries to hold, resume and end a sample of the calls that are back.
+    fn controls(&mut self, back: u32) -> anyhow::Result<Controls> {
+        let groups = Groups::tried_only(self.args.calls, self.args.slack);
+        self.stage.begin()?;
+        let at = clock();
+        self.stage.plan(groups.after(at));
+        pause(groups.done_after());
+        let seen = self.stage.end(back - groups.tried())?;
+        Ok(Controls::new(groups, at, &seen))
     }
 }
 
 impl Restart {
     fn new(
         role: Option<Role>,
-        waiting: u32,
-        (forgotten, ended): (u32, u32),
+        (waiting, forgotten, ended): (u32, u32, u32),
         (at, back_at): (Instant, Instant),
         seen: &Seen,
+        controls: Controls,
     ) -> Self {
         let mut gap = Figures::default();
         for caller in &seen.kept {
@@ -130,24 +149,26 @@ impl Restart {
             new_call: NewCalls::of(back_at, seen).first,
             rang: u32::try_from(rings.count()).unwrap_or(u32::MAX),
             messages,
+            controls,
             faults: faults(at, &seen.entries),
         }
     }
 
     /// Returns it in one line.
     pub(crate) fn line(&self) -> String {
-        let Self { waiting, back, forgotten, ended, rang, gap, .. } = self;
+        let Self { waiting, back, forgotten, ended, rang, gap, controls, .. } = self;
         format!(
             "{back} of {waiting} calls are back, voice gap p50 {}, max {} ms; \
-             {ended} of {forgotten} forgotten ones ended; {rang} phones rang",
+             {ended} of {forgotten} forgotten ones ended; {rang} phones rang; {}",
             gap.text(50),
-            gap.text(100)
+            gap.text(100),
+            controls.line()
         )
     }
 }
 
-/// The phone that forgets: callers and callees in turn.
-fn forgets(index: u32) -> PhoneId {
-    let caller = caller_of(FORGOTTEN_EVERY * index);
+/// The phone that forgets, of the last calls, as the first ones are tried: callers and callees in turn.
+fn forgets(calls: u32, index: u32) -> PhoneId {
+    let caller = caller_of(calls - 1 - index);
     if index.is_multiple_of(2) { caller } else { callee_of(caller) }
 }

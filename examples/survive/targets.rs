@@ -76,6 +76,7 @@ pub(crate) fn checks(role: Role, terms: Terms, outage: &Outage) -> Vec<Check> {
             controls.accepted_again,
             slack * limit,
         ));
+        checks.push(Check::at_most("messages that no hold is made of", controls.strange(), 0));
     }
     checks
 }
@@ -86,6 +87,11 @@ pub(crate) fn restart_checks(restart: &Restart) -> Vec<Check> {
         Check::at_least("calls back", restart.back.into(), restart.waiting.into()),
         Check::at_least("forgotten calls ended", restart.ended.into(), restart.forgotten.into()),
         Check::at_most("phones that rang", restart.rang.into(), 0),
+        Check::at_least(
+            "calls that obeyed",
+            restart.controls.obeyed.into(),
+            restart.controls.calls.into(),
+        ),
         Check::at_least("a new call was heard", restart.new_call.is_some().into(), 1),
         Check::at_most("rules broken", restart.faults.len() as u64, 0),
     ]
