@@ -372,14 +372,17 @@ impl Trial {
             };
             repeats_byes && method == "BYE"
         };
-        // What a disk was not told, its b2b does not know: that a description was sent, or the end.
+        // What a disk was not told, its b2b does not know.
         let lost = self.plan.calls.iter().filter(|call| call.fate == Fate::Lost);
         let lost: Vec<PhoneId> = lost.flat_map(|call| [call.from, call.to]).collect();
         let is_old = |problem: &Problem| {
             let Problem::Broken { phone: Some(phone), fault } = problem else { return false };
-            let numbers =
-                matches!(fault, Fault::CSeqNotRising { .. } | Fault::OriginVersion { .. });
-            numbers && lost.contains(phone)
+            // That an INVITE was sent, with which description, or that the call ended.
+            let unknown = matches!(
+                fault,
+                Fault::InviteTooEarly { .. } | Fault::OriginVersion { .. } | Fault::AfterEnd { .. }
+            );
+            unknown && lost.contains(phone)
         };
         let broken = self.world.scenario.broken().into_iter().filter(|problem| !is_old(problem));
         let broken = broken.filter(|problem| clean || !blames_the_network(problem));
