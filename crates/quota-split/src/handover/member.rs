@@ -166,7 +166,9 @@ impl Member {
             MemberInput::Drain if self.drains => {}
             MemberInput::Drain => {
                 self.drains = true;
-                self.tell_drain(now);
+                // Whoever coordinates may be here, and shrinks the share at once: not while calls are
+                // let in.
+                self.drain_at = Some(now + self.timing.report);
             }
         }
     }

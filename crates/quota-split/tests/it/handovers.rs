@@ -372,7 +372,7 @@ fn a_member_that_takes_no_new_calls_says_so_until_a_division_gives_it_no_weight(
     cluster.lose = 1;
     cluster.members.get_mut(&1).unwrap().handle_input(now, MemberInput::Drain);
     cluster.drain();
-    cluster.run(Duration::from_millis(900));
+    cluster.run(Duration::from_secs(1));
     assert_eq!(cluster.drains, [0; 0], "it was lost");
     cluster.run(Duration::from_millis(200));
     assert_eq!(cluster.drains, [1]);
