@@ -122,6 +122,8 @@ impl Cluster {
         let before = self.followed.as_ref().map(|(mandate, _)| mandate.epoch);
         if before != Some(mandate.epoch) {
             self.followed_at = now;
+            // Each says it again; another life of it may speak with the same turn.
+            self.draining.clear();
         }
         self.followed = Some((mandate, shares));
     }

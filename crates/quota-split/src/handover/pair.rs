@@ -95,7 +95,8 @@ pub enum PairInput {
     /// The answer to [`PairOutput::NeedLive`].
     Live(Vec<Call>),
     /// This node is about to leave: it hands its part to the other, if that can take it. If there is
-    /// nobody, or the other is about to leave too, the segment takes no new calls any more.
+    /// nobody that it reaches, or the other is about to leave too, the segment takes no new calls any
+    /// more.
     Leave,
     /// An operator wants the counters compared with what lives.
     Audit,
@@ -511,7 +512,7 @@ impl Pair {
 
     fn settle(&mut self, now: Instant) {
         if let Part::Speaker(speaker) = &mut self.part {
-            if self.leaves && !self.linked && !self.present {
+            if self.leaves && !self.linked {
                 speaker.drain(now);
             }
             speaker.settle(now, self.linked, self.present, &mut self.outputs);
