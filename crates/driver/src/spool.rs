@@ -107,7 +107,9 @@ impl<T: Send + 'static> Spool<T> {
         let (ends, ended) = sync_channel(0);
         let counts = Arc::new(Counts::default());
         let shared = Arc::clone(&counts);
-        let files = Files { folder: folder.to_owned(), bounds, current: None, last: 0 };
+        let sync_folder = done.is_some().then_some(sync_folder as fn(&Path) -> io::Result<()>);
+        let files =
+            Files { folder: folder.to_owned(), bounds, sync_folder, current: None, last: 0 };
         std::thread::Builder::new().name("spool".into()).spawn(move || {
             let _ends: SyncSender<()> = ends;
             write_all(files, &coming, &shared, &render, done.as_ref());
@@ -174,7 +176,7 @@ fn write_all<T>(
             render(event, &mut lines);
             lines.push('\n');
         }
-        let written = files.write(lines.as_bytes(), done.is_some());
+        let written = files.write(lines.as_bytes());
         let is_behind = batch.len() == BATCH_MAX;
         let count = batch.len() as u64;
         let events = batch.drain(..);
@@ -199,6 +201,8 @@ fn write_all<T>(
 struct Files {
     folder: PathBuf,
     bounds: Bounds,
+    /// Puts the names in a folder on disk; set if nothing may be lost to a power cut.
+    sync_folder: Option<fn(&Path) -> io::Result<()>>,
     /// The one being written, and its length.
     current: Option<(File, u64)>,
     /// The highest number that this life has used.
@@ -206,7 +210,7 @@ struct Files {
 }
 
 impl Files {
-    fn write(&mut self, lines: &[u8], sync: bool) -> io::Result<()> {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.current.as_ref().is_some_and(|(_, len)| self.bounds.file_len <= *len)
             && let Some((file, _)) = self.current.take()
         {
@@ -222,7 +226,7 @@ impl Files {
         match file.write_all(lines) {
             Ok(()) => {
                 *len += lines.len() as u64;
-                if sync { file.sync_data() } else { Ok(()) }
+                if self.sync_folder.is_some() { file.sync_data() } else { Ok(()) }
             }
             Err(error) => {
                 // Half a line must not stay; a file that cannot be mended is left.
@@ -251,12 +255,19 @@ impl Files {
             return Err(io::Error::other(format!("{count} files wait to be taken away")));
         }
         let path = self.folder.join(format!("{:012}{SUFFIX}", last + 1));
-        let file = fs::OpenOptions::new().append(true).create_new(true).open(path)?;
+        let file = fs::OpenOptions::new().append(true).create_new(true).open(&path)?;
         self.last = last + 1;
-        // Its name is on disk, too.
-        File::open(&self.folder)?.sync_all()?;
+        if let Some(Err(error)) = self.sync_folder.map(|sync| sync(&self.folder)) {
+            // Empty files must not fill the spool until the folder can be synced again.
+            fs::remove_file(path)?;
+            return Err(error);
+        }
         Ok(file)
     }
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 /// What the name of each file ends with.

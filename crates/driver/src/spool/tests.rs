@@ -64,6 +64,28 @@ fn a_folder_that_cannot_be_written_drops_and_is_tried_again() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_synced_is_not_filled_with_empty_files() {
+    let folder = folder("unsynced");
+    let mut files = Files {
+        folder: folder.to_owned(),
+        bounds: SMALL,
+        sync_folder: Some(|_| Err(io::Error::other("input or output error"))),
+        current: None,
+        last: 0,
+    };
+
+    for _ in 0..=SMALL.files_max {
+        let error = files.write(b"a line\n").unwrap_err();
+        assert_eq!(error.to_string(), "input or output error");
+    }
+    assert_eq!(names(&folder), [""; 0]);
+
+    files.sync_folder = Some(sync_folder);
+    files.write(b"a line\n").unwrap();
+    assert_eq!(names(&folder), ["000000000005.jsonl"]);
+}
+
+#[test]
 fn what_is_given_back_is_on_disk_and_what_is_dropped_is_not_given_back() {
     let folder = folder("given-back");
     let (gives, given) = channel();
