@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use sip_core::dialog::Dialog;
 
 use crate::moves::Move;
-pub use session::{Session, Side, Terms};
-
 use crate::{
     Admission, Binding, CallId, Detail, Epoch, Flow, Latched, Place, Slot, Tombstone, UnixMs,
 };
+
+pub use session::{Session, Side, Terms};
 
 /// One call of two legs. The call machine holds this value and nothing that does not follow from it.
 ///
