@@ -132,8 +132,6 @@ impl ClientInvite {
         Expired::Nothing
     }
 
-    /// Remembers the CANCEL that must wait for a provisional response
-    /// (RFC 3261 §9.1).
     /// Lets the INVITE go out no more.
     pub(super) fn hush(&mut self) {
         if let State::Calling { resend_at, .. } = &mut self.state {
@@ -141,6 +139,8 @@ impl ClientInvite {
         }
     }
 
+    /// Remembers the CANCEL that must wait for a provisional response
+    /// (RFC 3261 §9.1).
     pub(super) fn hold(&mut self, cancel: ClientKey) {
         self.cancel = Some(cancel);
     }
