@@ -9,7 +9,8 @@ use crate::{Call, CallId, Document, Lending};
 /// Calls that wait for a unit, and counters that were used since the last tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Borrower {
-    /// In the order in which they have waited long enough, which is that of their arrival.
+    /// In the order in which they have waited long enough: that of their arrival, and of their numbers
+    /// where they came at one time.
     waiting: BTreeMap<Turn, Waiting>,
     /// Where each of them stands there.
     turns: BTreeMap<CallId, Turn>,
