@@ -454,12 +454,13 @@ impl Pair {
                 self.outputs.push_back(PairOutput::NeedLive { copied: false });
             }
             (Part::Listener(_) | Part::Nobody, PairMessage::HandOver { serial }) => {
-                let held = self.copy.as_ref().is_some_and(|copy| copy.serial == serial);
-                if held && !self.leaves {
+                if self.leaves {
+                    self.reply(PairMessage::Declined);
+                } else if self.copy.as_ref().is_some_and(|copy| copy.serial == serial) {
                     self.handed_until = Some(now + self.config.period);
                     self.outputs.push_back(PairOutput::TakeOver);
                 } else {
-                    self.reply(PairMessage::Declined);
+                    self.reply(PairMessage::Missing);
                 }
             }
             // Both wait to hear who speaks, or this node has just ceased to.

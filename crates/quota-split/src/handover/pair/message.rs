@@ -27,7 +27,7 @@ pub enum PairMessage {
         /// The number.
         serial: u64,
     },
-    /// The state that is current never came.
+    /// The state that is current, or that would be gone on with, never came.
     Missing,
     /// To the speaker: counts this call.
     Ask {
@@ -70,7 +70,7 @@ pub enum PairMessage {
         /// The number.
         serial: u64,
     },
-    /// To a speaker that wants to leave: not now.
+    /// To a speaker that wants to leave: the sender leaves, too.
     Declined,
     /// From the speaker: what is other than in the state of the number before.
     Change {

@@ -35,6 +35,9 @@ pub(super) struct Speaker {
     stored: u64,
     /// The number of the last state that was sent whole.
     whole: u64,
+    /// The partner seems to read no changes, as releases before them: it gets whole states on this
+    /// connection.
+    plain: bool,
     /// Since when the partner lacks a state that something waits for.
     lacking_since: Option<Instant>,
     /// Whether nothing waits for the partner.
@@ -98,6 +101,7 @@ impl Speaker {
             serial: 0,
             stored: 0,
             whole: 0,
+            plain: false,
             lacking_since: None,
             alone: false,
             waiting: VecDeque::new(),
@@ -289,7 +293,12 @@ impl Speaker {
             PairMessage::Stored { serial } => {
                 self.stored = self.stored.max(serial.min(self.serial));
             }
-            PairMessage::Missing => self.greets = true,
+            PairMessage::Missing => {
+                self.greets = true;
+                self.plain |= self.stored <= self.whole && self.whole < self.serial;
+                // What it was handed it cannot go on with.
+                self.stay(now, outputs);
+            }
             PairMessage::Ask { call, exempt } => match call.call(self.member.document()) {
                 Some(call) if self.member.ledger().len() < CALLS_MAX => {
                     self.request(now, call, exempt, false, outputs);
@@ -346,6 +355,7 @@ impl Speaker {
     /// A connection to the partner begins: it needs the state.
     pub(super) fn greet(&mut self, now: Instant) {
         self.greets = true;
+        self.plain = false;
         self.beat_at = Some(now + self.config.period);
         self.forget_list();
     }
@@ -462,7 +472,7 @@ impl Speaker {
         }
         let serial = self.serial;
         // A whole state may take long, and what follows on it must not arrive before.
-        let follows = !anew && 0 < self.whole && self.whole <= self.stored;
+        let follows = !anew && !self.plain && 0 < self.whole && self.whole <= self.stored;
         let change = self.member.change(&news).filter(|_| follows);
         outputs.push_back(PairOutput::Partner(match change {
             Some(change) => PairMessage::Change { serial, change },

@@ -385,6 +385,52 @@ fn a_partner_is_told_what_has_changed_and_holds_all_that_there_is() {
 }
 
 #[test]
+fn a_partner_that_reads_no_changes_is_sent_whole_states_until_the_next_connection() {
+    let mut pair = Two::with_share(1);
+    let grow = |seq| Grow { stamp: stamp(1), seq, rest: false, cells: vec![(0, seq)] };
+    let is_held = |pair: &Two| {
+        let state = pair.nodes[0].member().unwrap().state();
+        pair.nodes[1].copy.as_ref().unwrap().state == state
+    };
+    pair.unlink();
+    pair.loses_changes = true;
+    pair.link();
+    pair.hear_coordinator(0, ToMember::Grow(grow(2)));
+    assert!(!is_held(&pair), "until the next beat");
+    pair.pass(1_000);
+    assert!(is_held(&pair));
+
+    pair.whole = 0;
+    for seq in 3..6 {
+        pair.hear_coordinator(0, ToMember::Grow(grow(seq)));
+        assert!(is_held(&pair), "at once");
+    }
+    assert_eq!(pair.whole, 3);
+
+    pair.unlink();
+    pair.loses_changes = false;
+    pair.link();
+    pair.hear_coordinator(0, ToMember::Grow(grow(6)));
+    assert!(is_held(&pair));
+    assert_eq!(pair.whole, 4, "the new connection begins with one");
+}
+
+#[test]
+fn who_leaves_and_whose_partner_has_no_copy_hands_its_part_over_later() {
+    let mut pair = Two::with_share(3);
+    pair.nodes[1].copy = None;
+
+    pair.input(0, PairInput::Leave);
+    pair.request(0, 1, false);
+    assert!(pair.verdicts[&1].is_ok(), "it goes on");
+    pair.lives_at[0] = vec![call(1)];
+    pair.pass(2_000);
+
+    assert_eq!((pair.used(0), pair.used(1), pair.share(1)), (None, Some(1), Some(3)));
+    assert!(!pair.sent.contains(&ToCoordinator::Drains { stamp: stamp(1) }));
+}
+
+#[test]
 fn a_segment_whose_nodes_all_leave_says_that_it_takes_no_new_calls() {
     let drains = |pair: &mut Two| {
         pair.pass(100);
@@ -421,6 +467,7 @@ struct Two {
     refused: Vec<usize>,
     /// Loses what hands a part over.
     loses_offers: bool,
+    loses_changes: bool,
     /// How often the whole state arrived.
     whole: u32,
     verdicts: std::collections::BTreeMap<u64, Result<Admission, Denial>>,
@@ -451,6 +498,7 @@ impl Two {
             takes_over: None,
             refused: Vec::new(),
             loses_offers: false,
+            loses_changes: false,
             whole: 0,
             verdicts: std::collections::BTreeMap::new(),
             lives_at: [Vec::new(), Vec::new()],
@@ -536,6 +584,9 @@ impl Two {
             let Some((to, message)) = self.mail.pop_front() else { return };
             self.whole += u32::from(matches!(message, PairMessage::State { .. }));
             if self.loses_offers && matches!(message, PairMessage::HandOver { .. }) {
+                continue;
+            }
+            if self.loses_changes && matches!(message, PairMessage::Change { .. }) {
                 continue;
             }
             self.nodes[to].handle_input(self.now, PairInput::Received(message));
