@@ -80,9 +80,9 @@ impl Frame for Verdict {
 pub(crate) const VALUE_KINDS: [u16; 5] = [VALUE, ADMITTED, DETAILED, FORKED, TIMED];
 
 /// Writes a value as standbys and stores keep it: its kind, then itself. A call of which it is known
-/// how it was let in has a kind of its own: that, then the call as the other kind has it. So releases
-/// before it read every other call, and those that the tenants of no cluster make. So has one that ended
-/// and is not written down, one whose callee is rung at several places, and one whose sessions have timers.
+/// how it was let in has a kind of its own: that, then the call as the other kind has it. So has
+/// one that ended and is not written down, one whose callee is rung at several places, and one whose
+/// sessions have timers: all of them, unless `session_expires` is 0. Releases before a kind read no call of it.
 pub fn value_bytes(value: ValueRef<'_>) -> Bytes {
     let admission = value.admission();
     if let Some(sessions) = value.sessions() {
