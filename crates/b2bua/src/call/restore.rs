@@ -161,7 +161,10 @@ impl Call {
                 continue;
             }
             let open = matches!(invite.state, ClientState::Calling | ClientState::Proceeding);
-            if open && invite.purpose == Purpose::Move && !self.record.is_ended() {
+            // What only refreshes the session has no place in the windows, which nobody would give back.
+            let moves = invite.purpose == Purpose::Move
+                && self.record.legs[leg].session.refreshing != Some(invite.cseq);
+            if open && moves && !self.record.is_ended() {
                 self.resume_move(core, leg);
             }
         }

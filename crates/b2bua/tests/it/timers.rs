@@ -105,6 +105,26 @@ fn an_owner_that_dies_while_it_refreshes_leaves_a_call_that_goes_on() {
     }
 }
 
+#[test]
+fn a_leg_that_was_refreshed_at_a_takeover_is_moved_when_its_mediagate_dies() {
+    for (dies_first, answer) in [(false, "500"), (true, "487"), (true, "200 with sdp")] {
+        let mut world = talking(&[], "uac");
+        wait(&mut world, 901);
+        assert_eq!(heard(&world, "bob", "INVITE"), 2);
+        world.take_over();
+        if dies_first {
+            world.step("g31 dies");
+        }
+        world.step(&format!("bob answers {answer}"));
+        if !dies_first {
+            world.step("g31 dies");
+        }
+        wait(&mut world, 5);
+        assert_eq!(heard(&world, "bob", "INVITE"), 3, "{answer}: {:?}", world.log);
+        assert!(asked(&world, "bob").body().contains("203.0.113.32"), "{answer}");
+    }
+}
+
 /// Each INVITE of ours is waited for, since a next owner must know of it; an UPDATE is not.
 #[test]
 fn a_refresh_is_copied_and_waited_for_only_when_it_is_an_invite() {
