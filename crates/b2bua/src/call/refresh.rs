@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use failover::moves::collision_wait;
-use failover::record::{LegState, Purpose, Side, Terms};
+use failover::record::{LegState, Purpose, Session, Side, Terms};
 use failover::{Cause, UnixMs};
 use sip_core::{Message, Method, Name};
 
@@ -158,8 +158,11 @@ impl Call {
         let (owns_call_id, session) = (party.owns_call_id, &mut party.session);
         let wait = match (refusal.status, refusal.retry_after) {
             (422, _) if timer::raise(session, refusal.min_se) => Duration::ZERO,
-            (491, _) => collision_wait(owns_call_id, random),
-            (_, Some(seconds)) => Duration::from_secs(seconds.into()),
+            // Each wait as long as all before: two that collide for ever make no storm.
+            (491, _) => collision_wait(owns_call_id, random).max(session.overdue(core.unix)),
+            (_, Some(seconds)) => {
+                Duration::from_millis(Session::PAUSE_MS.max(u64::from(seconds) * 1000))
+            }
             // It will not have it, but it lives, and it is not the one to end the session.
             (_, None) if !session.known => {
                 return session

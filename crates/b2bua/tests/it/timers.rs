@@ -125,6 +125,41 @@ fn a_leg_that_was_refreshed_at_a_takeover_is_moved_when_its_mediagate_dies() {
     }
 }
 
+#[test]
+fn a_peer_that_wants_to_be_asked_at_once_is_asked_now_and_then() {
+    for refusal in ["503 after 0", "500 after 1", "480 after 0", "491"] {
+        for updates in ["INVITE", "INVITE,UPDATE"] {
+            for name in ["alice", "bob"] {
+                let mut world = ready();
+                world.phone_mut(name).timer =
+                    "Supported: timer\r\nSession-Expires: 1800;refresher=uac\r\n".to_owned();
+                if name == "alice" {
+                    world.phone_mut(name).timer =
+                        "Supported: timer\r\nSession-Expires: 1800;refresher=uas\r\n".to_owned();
+                }
+                world.step(&format!("{name} allows {updates}"));
+                world.steps(&["alice calls bob", "bob answers 200 with sdp", "alice acks"]);
+                wait(&mut world, 899);
+                world.log.clear();
+                for _ in 0..120 {
+                    while let Some(asked) = world.phone(name).todo.first().cloned() {
+                        world.phone_mut(name).asked = Some(asked);
+                        world.step(&format!("{name} answers {refusal}"));
+                        assert!(world.log.len() < 200, "a storm: {refusal} {updates} {name}");
+                    }
+                    wait(&mut world, 1);
+                }
+                let asked = format!("  {name} < ");
+                let is_ask = |line: &&String| {
+                    line.starts_with(&asked) && (line.contains("INVITE") || line.contains("UPDATE"))
+                };
+                let tries = world.log.iter().filter(is_ask).count();
+                assert!((1..=26).contains(&tries), "{refusal} {updates} {name}: {tries}");
+            }
+        }
+    }
+}
+
 /// Each INVITE of ours is waited for, since a next owner must know of it; an UPDATE is not.
 #[test]
 fn a_refresh_is_copied_and_waited_for_only_when_it_is_an_invite() {

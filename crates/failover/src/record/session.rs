@@ -1,5 +1,7 @@
 //! The session timers of a call (RFC 4028), as far as its next owner has to know them.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{CallRecord, LegState, Phase, Value, ValueRef};
@@ -50,6 +52,9 @@ pub struct Terms {
 }
 
 impl Session {
+    /// Between two refreshes of which the first was refused, at least.
+    pub const PAUSE_MS: u64 = 5_000;
+
     /// Lets the interval begin anew at `now`.
     pub fn start(&mut self, now: UnixMs, terms: Terms) {
         self.interval = terms.interval;
@@ -74,7 +79,13 @@ impl Session {
     /// Puts the next refresh of ours off, each time by half of what is left.
     pub fn postpone(&mut self, now: UnixMs) {
         let left = self.ends_at.0.saturating_sub(now.0);
-        self.refresh_at = UnixMs(now.0.saturating_add((left / 2).max(PAUSE_MS)));
+        self.refresh_at = UnixMs(now.0.saturating_add((left / 2).max(Self::PAUSE_MS)));
+    }
+
+    /// Returns for how long a refresh of ours has been due at `now`.
+    pub fn overdue(&self, now: UnixMs) -> Duration {
+        let half = u64::from(self.interval) * 500;
+        Duration::from_millis(now.0.saturating_add(half).saturating_sub(self.ends_at.0))
     }
 
     /// Returns when the call ends for want of a refresh. A peer that knows no session timers keeps its
@@ -138,9 +149,6 @@ impl Value {
 
 /// RFC 4028 §10: 32 s, or a third of a short interval.
 const SPARED_MAX_MS: u64 = 32_000;
-
-/// Between two refreshes of which the first failed, at least.
-const PAUSE_MS: u64 = 5_000;
 
 #[cfg(test)]
 mod tests {
