@@ -57,6 +57,8 @@ pub(crate) struct Call {
     arrivals: [Arrival; 2],
     /// CSeqs that the owner before may have used although the record does not say so, by leg.
     unstored: [Range<u32>; 2],
+    /// How often the phone that an open INVITE calls has found the session too short, by its CSeq.
+    asked_anew: Vec<(u32, u8)>,
     /// The standby was leased by another process, and may be given to a third one.
     foreign: bool,
     /// Where the call goes if there are no ports for it, until it has some.
@@ -104,6 +106,7 @@ impl Call {
             open_failures: 0,
             arrivals: [Arrival::default(); 2],
             unstored: [0..0, 0..0],
+            asked_anew: Vec::new(),
             foreign: false,
             otherwise: None,
             fingerprint: None,

@@ -82,14 +82,15 @@ pub(crate) fn granted(config: &Config, session: &mut Session, answer: &Message) 
     Some(Terms { interval: interval.max(shortest(config)), refresher })
 }
 
-/// Takes in that the peer found our interval too short (422). Returns whether to ask anew.
-pub(crate) fn raise(session: &mut Session, min: Option<u32>) -> bool {
+/// Takes in that the peer found our interval too short (422), after so many `tries` for more. Returns
+/// whether to ask anew.
+pub(crate) fn raise(session: &mut Session, min: Option<u32>, tries: u8) -> bool {
     let Some(min) = min.filter(|_| session.interval != 0) else { return false };
     // One place where the callee rings may have raised it while another was asked for less.
-    if RAISES_MAX <= session.raises || (min <= session.interval && session.raises == 0) {
+    if RAISES_MAX <= tries || (min <= session.interval && session.raises == 0) {
         return false;
     }
-    session.raises += 1;
+    session.raises = session.raises.max(tries + 1);
     session.interval = session.interval.max(min);
     session.min = session.min.max(min);
     true
@@ -157,5 +158,5 @@ pub(crate) fn shortest(config: &Config) -> u32 {
 /// RFC 4028 §4: no session is shorter than so many seconds.
 const INTERVAL_MIN: u32 = 90;
 
-/// How often a peer may find the interval of one leg too short.
+/// How often a phone may find the interval that it is asked for too short.
 const RAISES_MAX: u8 = 4;

@@ -92,7 +92,7 @@ impl Call {
         self.drop_key(core, 1, cseq, false);
         match invite.state {
             ClientState::Calling | ClientState::Proceeding => {
-                if !invite.cancelled && self.asks_for_more(1, refusal) {
+                if self.asks_for_more(1, &invite, refusal) {
                     self.ring_again(core, target);
                 } else {
                     self.target_failed(core, refusal.status);

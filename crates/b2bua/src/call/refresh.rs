@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use failover::moves::collision_wait;
-use failover::record::{LegState, Purpose, Session, Side, Terms};
+use failover::record::{ClientInvite, Leg, LegState, Purpose, Session, Side, Terms};
 use failover::{Cause, UnixMs};
 use sip_core::{Message, Method, Name};
 
@@ -157,7 +157,7 @@ impl Call {
         let party = &mut self.record.legs[leg];
         let (owns_call_id, session) = (party.owns_call_id, &mut party.session);
         let wait = match (refusal.status, refusal.retry_after) {
-            (422, _) if timer::raise(session, refusal.min_se) => Duration::ZERO,
+            (422, _) if timer::raise(session, refusal.min_se, session.raises) => Duration::ZERO,
             // Each wait as long as all before: two that collide for ever make no storm.
             (491, _) => collision_wait(owns_call_id, random).max(session.overdue(core.unix)),
             (_, Some(seconds)) => {
@@ -174,10 +174,27 @@ impl Call {
     }
 
     /// Asks for the interval that the peer wants, if it found ours too short and may say so.
-    pub(super) fn asks_for_more(&mut self, leg: usize, refusal: Refusal) -> bool {
-        refusal.status == 422
-            && !self.record.is_ended()
-            && timer::raise(&mut self.record.legs[leg].session, refusal.min_se)
+    pub(super) fn asks_for_more(
+        &mut self,
+        leg: usize,
+        invite: &ClientInvite,
+        refusal: Refusal,
+    ) -> bool {
+        if refusal.status != 422 || invite.cancelled || self.record.is_ended() {
+            return false;
+        }
+        let Leg { session, dialog, .. } = &mut self.record.legs[leg];
+        if invite.purpose != Purpose::Call {
+            return timer::raise(session, refusal.min_se, session.raises);
+        }
+        // Of the phones that ring each is counted by itself. The next INVITE is the one that asks anew.
+        let asked = self.asked_anew.iter().position(|(cseq, _)| *cseq == invite.cseq);
+        let tries = asked.map_or(0, |index| self.asked_anew.swap_remove(index).1);
+        let again = timer::raise(session, refusal.min_se, tries);
+        if again {
+            self.asked_anew.push((dialog.local_cseq + 1, tries + 1));
+        }
+        again
     }
 
     /// Ends the call when a session was not refreshed in time.

@@ -137,6 +137,7 @@ impl Call {
         let (dialog, contact) = (&self.record.legs[0].dialog, self.record.legs[0].contact);
         let callee = callee(core, call, slot, dialog, target, contact);
         self.record.fork = None;
+        self.asked_anew.clear();
         let old = std::mem::replace(&mut self.record.legs[1], callee);
         self.record.legs[1].rtp = old.rtp;
         core.clear_tag(&old.dialog.local_tag);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use b2bua::Config;
 use failover::record::RECORD_LEN_MAX;
 
 use crate::phone::Text;
@@ -58,14 +59,7 @@ fn a_talking_winner_is_held_while_a_loser_says_nothing() {
 
 #[test]
 fn as_many_phones_ring_as_may_register_and_the_record_has_room_for_them() {
-    let mut world = World::new(script::config());
-    world.steps(&["gateway 31", "phone alice 192.0.2.1:5060"]);
-    let names: Vec<String> = (0..8).map(|number| format!("phone{number}")).collect();
-    for (name, host) in names.iter().zip(10..) {
-        world.step(&format!("phone {name} 192.0.2.{host}:5060"));
-        world.step(&format!("{name} registers as team"));
-    }
-    world.step("alice calls team");
+    let (world, names) = team();
     for name in &names {
         assert_eq!(world.invites(name), 1, "{name}");
     }
@@ -75,6 +69,43 @@ fn as_many_phones_ring_as_may_register_and_the_record_has_room_for_them() {
     assert!(invites.iter().all(|it| it.body() == invites[0].body()), "with the same offer");
     assert!(world.b2b.records().next().unwrap().len_bound() < RECORD_LEN_MAX / 4);
     assert_eq!(world.b2b.figures().unprotected, 0);
+}
+
+#[test]
+fn each_phone_that_rings_is_asked_for_the_session_that_it_wants() {
+    for step in [0, 1] {
+        let (mut world, names) = team();
+        for (name, more) in names.iter().zip(1..) {
+            world.step(&format!("{name} answers 422 at least {}", 3600 + step * more));
+        }
+        for name in &names {
+            assert_eq!(world.invites(name), 2, "{name}: {:?}", world.log);
+        }
+        // Who never has enough stops no other.
+        for more in 1..9 {
+            if world.invites("phone3") == 1 + more {
+                world.step(&format!("phone3 answers 422 at least {}", 4000 + more));
+            }
+        }
+        assert_eq!(world.invites("phone3"), 5);
+        world.step("phone4 answers 422 at least 5000");
+        assert_eq!(world.invites("phone4"), 3);
+        world.steps(&["phone4 answers 200 with sdp", "alice acks"]);
+        assert_eq!(world.b2b.figures().calls, 1);
+    }
+}
+
+/// Alice calls a team of as many phones as may register.
+fn team() -> (World, Vec<String>) {
+    let mut world = World::new(Config { session_expires: 1800, ..script::config() });
+    world.steps(&["gateway 31", "phone alice 192.0.2.1:5060"]);
+    let names: Vec<String> = (0..8).map(|number| format!("phone{number}")).collect();
+    for (name, host) in names.iter().zip(10..) {
+        world.step(&format!("phone {name} 192.0.2.{host}:5060"));
+        world.step(&format!("{name} registers as team"));
+    }
+    world.step("alice calls team");
+    (world, names)
 }
 
 /// Alice calls bob, who has three phones.

@@ -29,7 +29,7 @@ pub struct Session {
     pub updates: bool,
     /// The CSeq of our open request that does nothing but refresh: a re-INVITE or an UPDATE.
     pub refreshing: Option<u32>,
-    /// How often the peer found our interval too short.
+    /// How often one phone found our interval too short.
     pub raises: u8,
 }
 
