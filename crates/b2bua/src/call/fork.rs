@@ -29,8 +29,8 @@ impl Call {
         }
     }
 
-    /// Rings one more phone of the callee.
-    fn ring(&mut self, core: &mut Core, target: Target, sdp: Option<&Bytes>) {
+    /// Rings one more phone of the callee, if there is room for its transaction: tells whether it rings.
+    fn ring(&mut self, core: &mut Core, target: Target, sdp: Option<&Bytes>) -> bool {
         let contact = core.advertised(&target.flow).unwrap_or(self.record.legs[1].contact);
         let invite = self.new_invite(core, 1, Purpose::Call);
         let invite = ClientInvite { offered: sdp.is_some(), ..invite };
@@ -38,18 +38,17 @@ impl Call {
         let leg = self.record.leg_on(&branch);
         let message = message::invite(&self.record, &leg, &branch.invite, sdp.cloned());
         let way = (leg.flow, self.record.slot);
-        // Without room for its transaction this phone does not ring.
-        if let Ok(key) = core.request(way, true, &message) {
-            self.add_client_key(core, 1, branch.invite.cseq, key);
-            self.record.fork.get_or_insert_default().branches.push(branch);
-        }
+        let Ok(key) = core.request(way, true, &message) else { return false };
+        self.add_client_key(core, 1, branch.invite.cseq, key);
+        self.record.fork.get_or_insert_default().branches.push(branch);
+        true
     }
 
     /// Rings a phone again that refused nothing but the timer of the session.
-    fn ring_again(&mut self, core: &mut Core, target: Target) {
+    fn ring_again(&mut self, core: &mut Core, target: Target) -> bool {
         let offer = self.record.legs[1].offer_out.as_ref();
         let sdp = offer.map(|offer| self.render(1, offer));
-        self.ring(core, target, sdp.as_ref());
+        self.ring(core, target, sdp.as_ref())
     }
 
     /// Takes in an answer to the INVITE of a branch.
@@ -92,10 +91,10 @@ impl Call {
         self.drop_key(core, 1, cseq, false);
         match invite.state {
             ClientState::Calling | ClientState::Proceeding => {
-                if self.asks_for_more(1, &invite, refusal) {
-                    self.ring_again(core, target);
-                } else {
+                if !self.asks_for_more(1, &invite, refusal) {
                     self.target_failed(core, refusal.status);
+                } else if !self.ring_again(core, target) {
+                    self.target_failed(core, 503);
                 }
             }
             ClientState::Accepted { .. } => {}

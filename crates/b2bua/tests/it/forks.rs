@@ -95,6 +95,28 @@ fn each_phone_that_rings_is_asked_for_the_session_that_it_wants() {
     }
 }
 
+#[test]
+fn a_phone_that_cannot_be_rung_again_for_want_of_room_has_refused() {
+    for last in 0..3 {
+        let config = Config { session_expires: 1800, calls_max: 1, ..script::config() };
+        let mut world = ringing_with(config);
+        for _ in 0..80 {
+            let options = world.phone_mut("alice").say("OPTIONS", None);
+            world.send(world.phone("alice").addr, &options);
+        }
+        let mut names = ["bob", "desk", "cell"];
+        names.swap(last, 2);
+        for name in names {
+            for min in 1801..1810 {
+                if !world.phone(name).todo.is_empty() {
+                    world.step(&format!("{name} answers 422 at least {min}"));
+                }
+            }
+        }
+        assert!(world.phone("alice").final_answer().is_some(), "{last}: {:?}", world.log);
+    }
+}
+
 /// Alice calls a team of as many phones as may register.
 fn team() -> (World, Vec<String>) {
     let mut world = World::new(Config { session_expires: 1800, ..script::config() });
@@ -110,7 +132,11 @@ fn team() -> (World, Vec<String>) {
 
 /// Alice calls bob, who has three phones.
 fn ringing() -> World {
-    let mut world = World::new(script::config());
+    ringing_with(script::config())
+}
+
+fn ringing_with(config: Config) -> World {
+    let mut world = World::new(config);
     world.steps(&[
         "gateway 31",
         "gateway 32",
