@@ -68,6 +68,8 @@ impl Call {
             let asked = std::mem::replace(&mut party.session.pending, pending);
             if let Some(terms) = asked.filter(|_| party.dialog.confirmed) {
                 party.session.start(core.unix, terms);
+                // A next owner that thinks it older would end the call too early.
+                self.barrier = true;
             }
             party.dialog.refresh(update);
             party.flow = reach::flow(core, party, source, reach::is_honest(party, update, &source));

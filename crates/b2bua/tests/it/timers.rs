@@ -126,6 +126,20 @@ fn a_leg_that_was_refreshed_at_a_takeover_is_moved_when_its_mediagate_dies() {
 }
 
 #[test]
+fn an_update_of_a_phone_counts_at_the_next_owner_too() {
+    let mut world = talking(&[], "uas");
+    wait(&mut world, 900);
+    world.step("bob asks for 1800;refresher=uac");
+    let update = world.phone_mut("bob").say("UPDATE", None);
+    assert_eq!(world.ask("bob", &update).status(), 200);
+    world.take_over();
+    wait(&mut world, 1767);
+    assert_eq!(world.b2b.figures().calls, 1, "{:?}", world.log);
+    wait(&mut world, 2);
+    assert_eq!(heard(&world, "bob", "BYE"), 1);
+}
+
+#[test]
 fn a_peer_that_wants_to_be_asked_at_once_is_asked_now_and_then() {
     for refusal in ["503 after 0", "500 after 1", "480 after 0", "491"] {
         for updates in ["INVITE", "INVITE,UPDATE"] {
