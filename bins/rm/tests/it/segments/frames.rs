@@ -7,8 +7,9 @@ use election::message::{
 };
 use election::{Epoch, Life, Mandate, NodeId, Segment, Stored};
 use quota_split::handover::{
-    Ask, Column, ColumnCell, ColumnPart, Denied, Granted, Grow, Held, Member, MemberInput,
-    PairMessage, Prepare, Promise, Recall, Report, Stamp, Timing, ToCoordinator, ToMember, Told,
+    Ask, Column, ColumnCell, ColumnPart, Denied, Granted, Grow, Held, Member, MemberChange,
+    MemberInput, PairMessage, Prepare, Promise, Recall, Report, Stamp, Timing, ToCoordinator,
+    ToMember, Told,
 };
 use quota_split::{Counter, Direction, Full, Part, Recipe, SegmentId, Sight};
 use rm::cluster::{ClusterFrame, Kept, Piece, PiecesTaken, Routed, Transfer};
@@ -77,6 +78,7 @@ fn what_moves_shares_has_its_golden_bytes() {
     check_form("need-column", &up(ToCoordinator::NeedColumn { stamp }));
     check_form("report", &up(ToCoordinator::Report(report)));
     check_form("ask", &up(ToCoordinator::Ask(Ask { stamp, cells: vec![(1, 9)], urgent: true })));
+    check_form("drains", &up(ToCoordinator::Drains { stamp }));
 }
 
 #[test]
@@ -105,6 +107,7 @@ fn what_a_pair_says_has_its_golden_bytes() {
     check_form("list", &PairMessage::List);
     check_form("hand-over", &PairMessage::HandOver { serial: 3 });
     check_form("declined", &PairMessage::Declined);
+    check_form("change", &PairMessage::Change { serial: 4, change: change() });
     check_form("calls", &PairMessage::Calls { calls: vec![told], pending: true, last: false });
 }
 
@@ -124,6 +127,12 @@ fn a_frame_that_is_cut_off_or_of_another_kind_is_none() {
     assert_eq!(ClusterFrame::decode(kind, &payload), Some(frame));
     assert_eq!(ClusterFrame::decode(kind, &payload[..1]), None);
     assert_eq!(ClusterFrame::decode(0x0201, &payload), None);
+}
+
+/// What only a speaker can make: grants and reports so far, the version that grew, and the caps of two counters.
+fn change() -> MemberChange {
+    let change = (2_u32, Some(7_u64), 4096_u32, vec![(1_u32, 300_u32), (4, 0)]);
+    driver::codec::decode(&driver::codec::encode(&change)).unwrap()
 }
 
 /// A member that has promised and been granted something.
