@@ -8,7 +8,7 @@ use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
 use quota_split::{CallId, Counter, Recipe, Sight};
 use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, Why};
 
-use super::world::{Calls, LIMITED, Live, Ms, Node, World};
+use super::world::{Calls, LIMITED, Live, Ms, Node, PLACES, World};
 
 #[derive(Debug, Default)]
 pub(super) struct Judge {
@@ -25,9 +25,13 @@ pub(super) struct Judge {
     beyond: BTreeSet<CallId>,
     /// When an epoch was first divided, and whether its majority has taken the whole limit.
     reigns: BTreeMap<Epoch, (Ms, bool)>,
+    /// What each node that coordinates and speaks last counted as held: anything, when it has just divided.
+    ledgers: Vec<Option<[u32; 5]>>,
     recipes: BTreeMap<Stamp, Recipe>,
     kept: Vec<Option<Kept>>,
     used: Vec<[u32; 5]>,
+    /// What each node that speaks may have and has.
+    cells: Vec<Option<[(u32, u32); 5]>>,
     /// Whether a node let a call in, or counted anew, in this event.
     decided: Vec<bool>,
     counted: Vec<bool>,
@@ -52,6 +56,8 @@ impl Judge {
             limits: limits(plan),
             kept: vec![None; count],
             used: vec![[0; 5]; count],
+            cells: vec![None; count],
+            ledgers: vec![None; count],
             decided: vec![false; count],
             counted: vec![false; count],
             sent: vec![0; count],
@@ -73,6 +79,8 @@ impl Judge {
 
     pub(super) fn crashed(&mut self, at: usize) {
         self.used[at] = [0; 5];
+        self.cells[at] = None;
+        self.ledgers[at] = None;
     }
 
     pub(super) fn changed(&mut self, plan: &Plan) {
@@ -102,6 +110,7 @@ impl Judge {
     /// A division of node `at` is in force. Once it is one of a majority, all that lives elsewhere counts
     /// beyond the limit (§2.7); nothing may come to that, since every lease there has run out.
     pub(super) fn divided(&mut self, now: Ms, at: usize, stamp: Stamp, calls: &Calls) {
+        self.ledgers[at] = Some([u32::MAX; 5]);
         let (since, taken) = self.reigns.entry(stamp.epoch).or_insert((now, false));
         let sight = self.recipes.get(&stamp).map(|recipe| recipe.sight);
         // One that divides with itself alone says to nobody what it sees.
@@ -225,6 +234,62 @@ impl Judge {
         }
     }
 
+    /// While nothing was cut since all was last well, what all hold never passes the limit (I2). Calls that
+    /// pass every limit are in no share, so this is looked at where there are none.
+    pub(super) fn watch_cells(&mut self, now: Ms, at: usize, nodes: &[Node]) {
+        if 1 < self.islands || !self.is_strict() {
+            return;
+        }
+        let cells = nodes[at].cluster.as_ref().and_then(cells);
+        if self.cells[at] == cells {
+            return;
+        }
+        self.cells[at] = cells;
+        // Elections, after which nobody looks, may have changed others.
+        if self.excess(nodes).is_some() {
+            self.look_at_cells(nodes);
+            if let Some(text) = self.excess(nodes) {
+                self.fail(now, text);
+            }
+        }
+    }
+
+    fn look_at_cells(&mut self, nodes: &[Node]) {
+        self.cells = nodes.iter().map(|node| node.cluster.as_ref().and_then(cells)).collect();
+    }
+
+    /// Says what is held above its limit, if anything is.
+    fn excess(&self, nodes: &[Node]) -> Option<String> {
+        for (index, name) in LIMITED.iter().enumerate() {
+            let mut segments: BTreeMap<Segment, (u32, u32)> = BTreeMap::new();
+            for (node, cells) in nodes.iter().zip(&self.cells) {
+                let Some(cells) = cells else { continue };
+                // Who has only just started may count the calls of a partner that speaks; they are the same.
+                let (caps, used) = segments.entry(node.id.segment).or_default();
+                (*caps, *used) = (*caps + cells[index].0, cells[index].1.max(*used));
+            }
+            let held: u32 = segments.values().map(|(caps, used)| caps.max(used)).sum();
+            if self.limits[index] < held {
+                return Some(format!("{held} of {} of {name} are held", self.limits[index]));
+            }
+        }
+        None
+    }
+
+    /// In any history: once all have promised, what is held rises to the limit at the most, and where more
+    /// was held it only falls (I3). Looked at whenever a call is let in.
+    fn watch_ledger(&mut self, now: Ms, at: usize, nodes: &[Node]) {
+        let Some(before) = self.ledgers[at] else { return };
+        self.ledgers[at] = nodes[at].cluster.as_ref().and_then(ledger);
+        let Some(ledger) = self.ledgers[at] else { return };
+        for (index, name) in LIMITED.iter().enumerate() {
+            if self.limits[index].max(before[index]) < ledger[index] {
+                let text = format!("{} of {name} are held, {} were", ledger[index], before[index]);
+                self.fail(now, text);
+            }
+        }
+    }
+
     /// Use grows only within the cap.
     pub(super) fn watch_node(&mut self, now: Ms, at: usize, nodes: &[Node]) {
         let decided = std::mem::take(&mut self.decided[at]);
@@ -232,6 +297,7 @@ impl Judge {
         if !decided && !counted {
             return;
         }
+        self.watch_ledger(now, at, nodes);
         let Some(cluster) = &nodes[at].cluster else { return };
         let Some(cells) = cells(cluster) else { return };
         for (index, (cap, used)) in cells.into_iter().enumerate() {
@@ -245,14 +311,21 @@ impl Judge {
         }
     }
 
+    /// Whether all that is held is in some share. What pairs that are torn apart count of each other's calls
+    /// for a minute is not, nor are calls that pass every limit.
+    fn is_strict(&self) -> bool {
+        !self.torn && self.exempt.is_empty()
+    }
+
     /// Returns how many divisions were ever asked for.
     pub(super) fn divisions(&self) -> usize {
         self.recipes.len()
     }
 
     /// All is well: from now on nothing may pass the limit.
-    fn settle(&mut self, plan: &Plan) {
+    fn settle(&mut self, plan: &Plan, nodes: &[Node]) {
         self.islands = 1;
+        self.look_at_cells(nodes);
         self.torn = false;
         self.beyond.clear();
         self.reigns.clear();
@@ -276,7 +349,7 @@ pub(super) fn rest(world: &mut World) -> Result<(), String> {
     }
     if well {
         let plan = std::sync::Arc::clone(&world.plan);
-        world.judge.settle(&plan);
+        world.judge.settle(&plan, &world.nodes);
     }
     Ok(())
 }
@@ -358,7 +431,8 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         // What is lent may lie in the pool.
         let whole = name.starts_with("full") || is_whole && *name != "lent";
         let leaks = sums[index] < limits[index] && whole;
-        if well && (over || leaks) {
+        // What was too much has drained by now.
+        if over && (well || world.judge.is_strict()) || well && leaks {
             return Err(format!("{} of {} are given out of {name}", sums[index], limits[index]));
         }
         well &= !over;
@@ -379,6 +453,10 @@ fn check_held(
         let Some(calls) = tenant.counters.iter().find(|it| it.counter == Counter::Calls) else {
             continue;
         };
+        let sum: u32 = calls.held.values().sum();
+        if calls.limit < Some(sum) && world.judge.is_strict() {
+            return Err(format!("{sum} of {:?} of {} are held", calls.limit, tenant.name));
+        }
         for (segment, cells) in cells {
             let ((cap, used), held) = (cells[index], calls.held.get(segment).copied());
             // A call that passes every limit is held and was never granted.
@@ -423,14 +501,28 @@ fn check_counts(
 /// Returns cap and use of the limited nodes, while this one speaks.
 pub(super) fn cells(cluster: &Cluster) -> Option<[(u32, u32); 5]> {
     let mut cells = [(0, 0); 5];
-    let mut speaks = false;
-    for tenant in cluster.tenants_from(0) {
-        speaks = true;
-        let Some(index) = LIMITED.iter().position(|name| *name == tenant.name) else { continue };
-        let calls = tenant.counters.iter().find(|it| it.counter == Counter::Calls)?;
-        cells[index] = (calls.cap?, calls.used);
+    for ((cell, name), place) in cells.iter_mut().zip(LIMITED).zip(PLACES) {
+        let tenant = cluster.tenants_from(place).next()?;
+        assert_eq!(tenant.name, name);
+        let calls = tenant.counters.first()?;
+        *cell = (calls.cap?, calls.used);
     }
-    speaks.then_some(cells)
+    Some(cells)
+}
+
+/// Returns what is counted as held of the limited nodes, while this one speaks, coordinates and has all
+/// promises.
+fn ledger(cluster: &Cluster) -> Option<[u32; 5]> {
+    let mut ledger = [0; 5];
+    for (sum, place) in ledger.iter_mut().zip(PLACES) {
+        let tenant = cluster.tenants_from(place).next()?;
+        let held = &tenant.counters.first()?.held;
+        if held.is_empty() {
+            return None;
+        }
+        *sum = held.values().sum();
+    }
+    Some(ledger)
 }
 
 fn limits(plan: &Plan) -> [u32; 5] {

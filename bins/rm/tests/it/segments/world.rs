@@ -14,7 +14,7 @@ use super::judge::Judge;
 
 pub(super) use calls::{Calls, Live};
 use plans::PROFILES;
-pub(super) use plans::{Dice, LIMITED, plan, share};
+pub(super) use plans::{Dice, LIMITED, PLACES, plan, share};
 
 mod calls;
 mod network;
@@ -38,6 +38,8 @@ pub(super) struct World {
     pub(super) arrivals: bool,
     /// Whether calls end.
     pub(super) hangs: bool,
+    /// Whether some calls pass every limit.
+    pub(super) exempts: bool,
     events: BinaryHeap<Due>,
     made: u64,
     fifo: BTreeMap<(usize, usize), Ms>,
@@ -112,6 +114,7 @@ impl World {
             calls: Calls::new(plan.division.tree()),
             arrivals: true,
             hangs: true,
+            exempts: true,
             events: BinaryHeap::new(),
             made: 0,
             fifo: BTreeMap::new(),
@@ -310,8 +313,14 @@ impl World {
     pub(super) fn feed(&mut self, at: usize, input: Input) {
         let now = self.instant(at);
         let Some(cluster) = self.nodes[at].cluster.as_mut() else { return };
+        // Most frames are of elections: what they change in shares is seen at the next event.
+        let is_election = matches!(&input, Input::Frame { frame: ClusterFrame::Election(_), .. });
         cluster.handle_input(now, input);
-        self.drain(at);
+        if is_election {
+            self.obey(at);
+        } else {
+            self.drain(at);
+        }
     }
 
     fn arrive(&mut self, at: usize) -> Option<Input> {
@@ -324,7 +333,8 @@ impl World {
         let profile = self.dice.pick(&PROFILES);
         let direction = if self.dice.hits(50) { Direction::Inbound } else { Direction::Outbound };
         let node = self.nodes[at].tree().find(profile)?;
-        let (call, exempt) = (Call { id, node, direction }, self.dice.hits(2));
+        let exempt = self.dice.hits(2) && self.exempts;
+        let call = Call { id, node, direction };
         self.nodes[at].asked.insert(id, (call, exempt));
         if exempt {
             self.judge.exempt.insert(id);
@@ -363,8 +373,14 @@ impl World {
         self.drain(at);
     }
 
-    /// Does what a node asks for.
+    /// Does what a node asks for, and looks at its shares.
     fn drain(&mut self, at: usize) {
+        self.obey(at);
+        self.judge.watch_cells(self.now, at, &self.nodes);
+    }
+
+    /// Does what a node asks for.
+    fn obey(&mut self, at: usize) {
         let segment = usize::from(self.nodes[at].id.segment.0);
         while let Some(cluster) = self.nodes[at].cluster.as_mut() {
             let Some(output) = cluster.poll_output() else { break };

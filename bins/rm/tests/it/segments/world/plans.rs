@@ -10,6 +10,9 @@ use rm::cluster::{Plan, Share};
 /// The tenants below the top one: their limits over all segments come from the plan.
 pub(in super::super) const LIMITED: [&str; 5] = ["full", "full-one", "frozen", "majority", "lent"];
 
+/// Where they stand in the tree.
+pub(in super::super) const PLACES: [usize; 5] = [1, 2, 4, 6, 8];
+
 /// Where calls count.
 pub(super) const PROFILES: [&str; 5] =
     ["full-one", "full-two", "frozen-one", "majority-one", "lent-one"];
