@@ -68,8 +68,16 @@ fn the_limit_holds_when_a_coordinator_dies() {
 
 #[test]
 fn the_limit_holds_when_the_network_repeats_itself() {
-    let calls = if all() { 2 } else { 1 };
-    holds("repeated", &Small { leads: 1, calls, repeats: true, ..two() });
+    let repeated = |leads, calls, reports| {
+        let name = format!("repeated, {leads} epochs, {calls} calls, {reports} reports");
+        holds(&name, &Small { leads, calls, reports, repeats: true, ..two() });
+    };
+    repeated(1, 1, 1);
+    if all() {
+        repeated(1, 2, 1);
+        repeated(2, 1, 1);
+        repeated(2, 2, 0);
+    }
 }
 
 #[test]
