@@ -17,7 +17,7 @@ mod ways;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use failover::voter::Voter;
@@ -212,6 +212,8 @@ pub struct Counters {
 pub struct Gate {
     config: Config,
     voter: Voter,
+    /// Until when those who may own what new requests are of may still be on their way.
+    wakes_until: Instant,
     b2bs: BTreeMap<NodeId, B2b>,
     /// Other gates that can be reached.
     gates: BTreeSet<NodeId>,
@@ -229,12 +231,17 @@ struct B2b {
     is_congested: bool,
 }
 
+/// How long after its start a gate refuses no new request over UDP for want of an owner: it may be a copy of
+/// one whose call comes back with the b2b, and is repeated (RFC 3261 §17.1.1.2).
+const WAKING: Duration = Duration::from_secs(2);
+
 impl Gate {
     /// Returns a gate that starts at `now` and knows no b2b. `seed` must be random and differ per
     /// start.
     pub fn new(now: Instant, config: Config, seed: u64) -> Self {
         Self {
             voter: Voter::new(now, config.id, config.boot),
+            wakes_until: now + WAKING,
             b2bs: BTreeMap::new(),
             gates: BTreeSet::new(),
             ways: Ways::default(),
@@ -406,7 +413,13 @@ impl Gate {
             method == Method::Register || (method == Method::Invite && request.named.is_none());
         let slot = request.named.unwrap_or_else(|| self.config.slots.of_unnamed(message));
         if is_new {
-            let is_busy = self.next_hop(now, slot).is_none_or(|hop| hop.is_congested);
+            let hop = self.next_hop(now, slot);
+            let repeats_itself = !request.arrival.listener.transport.is_reliable();
+            if hop.is_none() && repeats_itself && now < self.wakes_until {
+                self.counters.unowned += 1;
+                return;
+            }
+            let is_busy = hop.is_none_or(|hop| hop.is_congested);
             // A copy of a request that its b2b is at work on must not be answered twice.
             if is_busy && !self.passed.contains(now, message) {
                 self.counters.overloaded += 1;

@@ -121,6 +121,7 @@ fn a_bad_ack_is_never_answered() {
 #[test]
 fn the_same_request_gets_the_same_answer() {
     let mut run = Run::new();
+    run.advance(2000);
     let invite = request("INVITE", "rport;branch=z9hG4bKphone", "");
 
     assert_eq!(run.answered(PHONE, &invite), run.answered(PHONE, &invite));
@@ -169,6 +170,19 @@ fn a_call_that_stands_is_heard_whoever_sends() {
         let Some(Output::Sip { frame, .. }) = run.datagram(STRANGER, &text) else { panic!() };
         assert_eq!(frame.slot, Slot(0x2a));
     }
+}
+
+#[test]
+fn a_gate_that_has_just_started_leaves_new_requests_to_be_repeated_until_owners_are_known() {
+    let mut run = Run::new();
+    for call in 0..4 {
+        assert_eq!(run.invite(call), None, "at {} ms", run.ms);
+        run.advance(500);
+    }
+    assert_eq!(run.gate.counters().unowned, 4);
+    let Some(Output::Datagram { bytes, .. }) = run.invite(4) else { panic!("it is awake") };
+    assert!(bytes.starts_with(b"SIP/2.0 503 "), "{bytes:?}");
+    assert_eq!(run.gate.counters().overloaded, 1);
 }
 
 #[test]
@@ -253,6 +267,7 @@ fn those_refused_come_again_after_one_to_five_seconds() {
 #[test]
 fn without_a_b2b_new_requests_are_refused_and_the_rest_is_left_to_be_repeated() {
     let mut run = Run::started();
+    run.advance(2000);
     run.input(Input::B2bDown(B2B));
 
     assert!(matches!(run.invite(1), Some(Output::Datagram { .. })));
