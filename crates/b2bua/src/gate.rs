@@ -412,9 +412,9 @@ impl Gate {
         let is_new =
             method == Method::Register || (method == Method::Invite && request.named.is_none());
         let slot = request.named.unwrap_or_else(|| self.config.slots.of_unnamed(message));
+        let repeats_itself = !request.arrival.listener.transport.is_reliable();
         if is_new {
             let hop = self.next_hop(now, slot);
-            let repeats_itself = !request.arrival.listener.transport.is_reliable();
             if hop.is_none() && repeats_itself && now < self.wakes_until {
                 self.counters.unowned += 1;
                 return;
@@ -430,7 +430,6 @@ impl Gate {
         }
         let bytes = request.stamped();
         let is_passed = self.pass(now, slot, request.arrival, request.remote(), bytes);
-        let repeats_itself = !request.arrival.listener.transport.is_reliable();
         if !is_passed && !repeats_itself && method != Method::Ack {
             self.answer(request, 503);
         }
