@@ -87,6 +87,8 @@ pub struct Detector {
     /// No silence verdict before this.
     brake_until: Instant,
     withholding: bool,
+    /// So many have been silent for too long that this process must have been deaf.
+    was_deaf: bool,
     /// No beats are asked for, and none is missed.
     resting: bool,
     counters: Counters,
@@ -104,6 +106,7 @@ impl Detector {
             window_from: now,
             brake_until: now,
             withholding: false,
+            was_deaf: false,
             resting: false,
             counters: Counters::default(),
             outputs: VecDeque::new(),
@@ -365,7 +368,8 @@ impl Detector {
     }
 
     fn judge(&mut self, now: Instant) {
-        let (mut living, mut look_silent, mut worst) = (0_usize, 0_usize, None);
+        let (mut living, mut look_silent, mut overdue, mut worst) =
+            (0_usize, 0_usize, 0_usize, None);
         for (id, gateway) in &self.gateways {
             let Some(life) = gateway.life.as_ref().filter(|life| life.is_alive()) else { continue };
             let silence = silence(self.config, life);
@@ -375,21 +379,33 @@ impl Detector {
             // at different moments of a period, and the first verdict must not outrun the doubt.
             look_silent += usize::from(silence.span() <= quiet + silence.period);
             let due = self.threshold(now, life) <= quiet;
+            overdue += usize::from(due);
             if due && worst.is_none_or(|(longest, _, _)| longest < quiet) {
                 worst = Some((quiet, *id, worker));
             }
+        }
+        let is_deaf = |silent| silent == living || (3 <= living && living < 2 * silent);
+        if !is_deaf(look_silent) && std::mem::take(&mut self.was_deaf) {
+            // When a cable is mended, the first beats come at different moments, too.
+            self.window_from = now;
+            worst = None;
         }
         let Some((_, id, worker)) = worst else {
             self.withholding = false;
             return;
         };
-        let deaf = look_silent == living || (3 <= living && living < 2 * look_silent);
-        if deaf || now < self.brake_until {
+        if is_deaf(look_silent) || now < self.brake_until {
+            self.was_deaf |= is_deaf(overdue);
             self.counters.withheld += u64::from(!self.withholding);
             self.withholding = true;
             return;
         }
         self.withholding = false;
+        self.condemn(now, id, worker);
+    }
+
+    /// Says that a gateway is dead one of whose workers was silent for too long.
+    fn condemn(&mut self, now: Instant, id: NodeId, worker: u16) {
         self.brake_until = now + BRAKE;
         let Some(life) = self.gateways.get_mut(&id).and_then(|gateway| gateway.life.as_mut())
         else {

@@ -51,6 +51,51 @@ fn a_cut_cable_judges_nobody_though_the_last_beats_came_at_different_moments() {
 }
 
 #[test]
+fn a_mended_cable_judges_nobody_though_the_first_beats_come_at_different_moments() {
+    for config in [PLAIN, REALTIME] {
+        for gateways in [2, 3, 5] {
+            let mut run = Run::started(config, gateways, 1);
+            run.silent.extend((1..=gateways).map(|id| (id, 0)));
+            run.advance(3600);
+            for id in 1..=gateways {
+                run.silent.remove(&(id, 0));
+                run.advance(20 / u64::from(gateways));
+            }
+            run.advance(5000);
+
+            assert_eq!(run.said(), [], "{gateways}");
+        }
+    }
+}
+
+#[test]
+fn who_died_while_the_cable_was_broken_is_judged_once_it_is_mended() {
+    let mut run = Run::started(PLAIN, 2, 1);
+    run.silent.extend([(1, 0), (2, 0)]);
+    run.advance(3600);
+    run.silent.remove(&(2, 0));
+    run.advance(90);
+    assert_eq!(run.said(), []);
+    run.advance(40);
+
+    assert_eq!(run.said().len(), 1);
+}
+
+#[test]
+fn a_gateway_that_stutters_does_not_hide_the_death_of_the_other() {
+    let mut run = Run::started(PLAIN, 2, 1);
+    run.silent.insert((1, 0));
+    for _ in 0..5 {
+        run.silent.insert((2, 0));
+        run.advance(90);
+        run.silent.remove(&(2, 0));
+        run.advance(10);
+    }
+
+    assert_eq!(run.said().len(), 1);
+}
+
+#[test]
 fn proof_is_not_braked() {
     let mut run = Run::started(PLAIN, 3, 1);
     run.silent.extend((1..=3).map(|id| (id, 0)));
