@@ -9,7 +9,9 @@ use crate::CallId;
 /// Lets out re-INVITEs in order of urgency, no more at a time than the windows allow.
 ///
 /// There is no rate: each answer makes room for the next. The window of a next hop grows by one
-/// with each success and halves with each sign of overload. An idle next hop is forgotten.
+/// with each success and halves with each sign of overload. An idle next hop is forgotten. A leg of
+/// which nothing is heard for 2 s gives its place to the next one: a phone that is silent must not hold
+/// up the others behind its address.
 #[derive(Debug)]
 pub struct Pacer {
     config: Config,
@@ -19,6 +21,8 @@ pub struct Pacer {
     hops: BTreeMap<SocketAddr, Hop>,
     /// When frozen hops let the next probe out.
     thaws: BTreeSet<(Instant, SocketAddr)>,
+    /// Until when legs in flight keep their places.
+    places: BTreeSet<(Instant, LegId)>,
     in_flight: usize,
     sequence: u64,
 }
@@ -71,7 +75,17 @@ type Turn = (Urgency, u64, LegId);
 struct Entry {
     hop: SocketAddr,
     turn: Turn,
-    in_flight: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// In a queue.
+    Waiting,
+    /// In flight, with a place in the windows until then.
+    Open { until: Instant, proceeds: bool },
+    /// In flight for so long that the place is another's.
+    Overdue,
 }
 
 #[derive(Debug)]
@@ -96,6 +110,7 @@ impl Pacer {
             ready: BTreeSet::new(),
             hops: BTreeMap::new(),
             thaws: BTreeSet::new(),
+            places: BTreeSet::new(),
             in_flight: 0,
             sequence: 0,
         }
@@ -113,22 +128,43 @@ impl Pacer {
             Peer::Trunk => TRUNK_WINDOW,
         };
         self.hops.entry(hop).or_insert_with(|| Hop::new(start)).legs += 1;
-        self.legs.insert(leg, Entry { hop, turn, in_flight: false });
+        self.legs.insert(leg, Entry { hop, turn, stage: Stage::Waiting });
         self.ready.insert(turn);
     }
 
     /// Counts a leg as in flight that was so before a rebuild.
-    pub fn resume(&mut self, leg: LegId, hop: SocketAddr, peer: Peer, urgency: Urgency) {
+    pub fn resume(
+        &mut self,
+        now: Instant,
+        leg: LegId,
+        hop: SocketAddr,
+        peer: Peer,
+        urgency: Urgency,
+    ) {
         self.push(leg, hop, peer, urgency);
         let Some(entry) = self.legs.get_mut(&leg) else { return };
-        if !entry.in_flight {
-            entry.in_flight = true;
+        if entry.stage == Stage::Waiting {
             self.ready.remove(&entry.turn);
             self.in_flight += 1;
             if let Some(hop) = self.hops.get_mut(&hop) {
                 hop.waiting.remove(&entry.turn);
                 hop.in_flight += 1;
             }
+            let until = now + SILENCE_MAX;
+            entry.stage = Stage::Open { until, proceeds: false };
+            self.places.insert((until, leg));
+        }
+    }
+
+    /// Notes that a provisional answer of a leg came: the final one may take until `until`, and the leg
+    /// keeps its place 2 s longer.
+    pub fn proceed(&mut self, leg: LegId, until: Instant) {
+        if let Some(Entry { stage: Stage::Open { until: end, proceeds }, .. }) =
+            self.legs.get_mut(&leg)
+        {
+            self.places.remove(&(*end, leg));
+            (*end, *proceeds) = (until + SILENCE_MAX, true);
+            self.places.insert((*end, leg));
         }
     }
 
@@ -142,8 +178,10 @@ impl Pacer {
             let Some(entry) = self.legs.get_mut(&leg) else { continue };
             let Some(hop) = self.hops.get_mut(&entry.hop) else { continue };
             if hop.admit(now) {
-                entry.in_flight = true;
                 self.in_flight += 1;
+                let until = now + SILENCE_MAX;
+                entry.stage = Stage::Open { until, proceeds: false };
+                self.places.insert((until, leg));
                 return Some(leg);
             }
             hop.waiting.insert(turn);
@@ -160,16 +198,28 @@ impl Pacer {
         let hop = self.hops.get_mut(&entry.hop).expect("a leg's hop is known");
         hop.waiting.remove(&entry.turn);
         hop.legs -= 1;
-        if entry.in_flight {
-            self.in_flight -= 1;
-            hop.in_flight -= 1;
-            hop.learn(now, outcome, self.config.window_max);
+        match entry.stage {
+            Stage::Waiting => {}
+            Stage::Open { until, .. } => {
+                self.places.remove(&(until, leg));
+                self.in_flight -= 1;
+                hop.in_flight -= 1;
+                hop.learn(now, outcome, self.config.window_max);
+            }
+            Stage::Overdue => hop.learn(now, outcome, self.config.window_max),
         }
         self.wake(now, entry.hop);
     }
 
-    /// Lets out of the frozen hops' queues what may be probed at `now`.
+    /// Lets out of the frozen hops' queues what may be probed at `now`, and gives the places of legs that
+    /// are silent to others.
     pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, leg)) = self.places.first()
+            && at <= now
+        {
+            self.places.pop_first();
+            self.displace(now, leg);
+        }
         while let Some(&(at, addr)) = self.thaws.first()
             && at <= now
         {
@@ -180,12 +230,29 @@ impl Pacer {
 
     /// Returns when [`Pacer::handle_timeout`] is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.thaws.first().map(|&(at, _)| at)
+        let thaw_at = self.thaws.first().map(|&(at, _)| at);
+        let place_until = self.places.first().map(|&(until, _)| until);
+        thaw_at.into_iter().chain(place_until).min()
     }
 
-    /// Returns how many legs are in flight.
+    /// Returns how many legs are in flight and not overdue.
     pub fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// Takes the place of a leg in flight away.
+    fn displace(&mut self, now: Instant, leg: LegId) {
+        let Some(entry) = self.legs.get_mut(&leg) else { return };
+        let stage = std::mem::replace(&mut entry.stage, Stage::Overdue);
+        let addr = entry.hop;
+        let hop = self.hops.get_mut(&addr).expect("a leg's hop is known");
+        self.in_flight -= 1;
+        hop.in_flight -= 1;
+        if let Stage::Open { proceeds: false, .. } = stage {
+            // It may have too much to do to say even that it tries.
+            hop.learn(now, Outcome::Overload(Duration::ZERO), self.config.window_max);
+        }
+        self.wake(now, addr);
     }
 
     /// Moves as many waiting legs of a hop as it has room for back into the common queue, and
@@ -296,6 +363,10 @@ const TRUNK_WINDOW: u32 = 32;
 
 /// How often a hop that asked for quiet is asked whether it still needs it: its calls have no voice.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A leg of which nothing is heard gives its place up: timer B of 32 s is longer than a call without
+/// voice lives.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// A peer that asks for more is not believed.
 const FROZEN_MAX: Duration = Duration::from_secs(32);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use failover::moves::{Answer, Offer, PENDING_PATIENCE, Verdict};
 use failover::pacing::{LegId, Outcome, Peer, Urgency};
 use failover::record::{ClientState, Direction, LegState, Phase, Purpose};
-use failover::{Boot, Cause, Latched, NodeId};
+use failover::{Boot, Cause, Latched, NodeId, UnixMs};
 use sip_core::Message;
 
 use super::Call;
@@ -144,6 +144,13 @@ impl Call {
     /// Names a leg in the windows.
     pub(super) fn pacer_id(&self, leg: usize) -> LegId {
         (self.record.call, u8::from(leg == 1))
+    }
+
+    /// Lets a leg keep its place in the windows: its INVITE, which is cancelled at `cancel_at`, has a
+    /// provisional answer.
+    pub(super) fn keep_place(&self, core: &mut Core, leg: usize, cancel_at: Option<UnixMs>) {
+        let until = core.clock.instant_at(cancel_at.unwrap_or(core.unix));
+        core.pacer.proceed(self.pacer_id(leg), until);
     }
 
     /// Tells a leg its media address; the windows have room for it.

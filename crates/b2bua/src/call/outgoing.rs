@@ -85,8 +85,11 @@ impl Call {
         if invite.state == ClientState::Calling {
             invite.state = ClientState::Proceeding;
         }
-        if invite.purpose == Purpose::Call && 100 < status {
-            self.ringing(core, status, answer);
+        let (purpose, cancel_at) = (invite.purpose, invite.cancel_at);
+        match purpose {
+            Purpose::Call if 100 < status => self.ringing(core, status, answer),
+            Purpose::Call | Purpose::Relay => {}
+            Purpose::Move => self.keep_place(core, leg, cancel_at),
         }
     }
 

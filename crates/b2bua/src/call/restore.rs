@@ -165,7 +165,7 @@ impl Call {
             let moves = invite.purpose == Purpose::Move
                 && self.record.legs[leg].session.refreshing != Some(invite.cseq);
             if open && moves && !self.record.is_ended() {
-                self.resume_move(core, leg);
+                self.resume_move(core, leg, &invite);
             }
         }
         self.record.legs[leg].outgoing.retain(|invite| !lost.contains(&invite.cseq));
@@ -217,10 +217,14 @@ impl Call {
         message::invite(&self.record, to, invite, offer.map(|offer| self.render(leg, offer)))
     }
 
-    fn resume_move(&self, core: &mut Core, leg: usize) {
+    fn resume_move(&self, core: &mut Core, leg: usize, invite: &ClientInvite) {
         let party = &self.record.legs[leg];
         let peer = if party.registered { Peer::Phone } else { Peer::Trunk };
-        core.pacer.resume(self.pacer_id(leg), party.flow.remote, peer, self.urgency());
+        let (hop, urgency) = (party.flow.remote, self.urgency());
+        core.pacer.resume(core.now, self.pacer_id(leg), hop, peer, urgency);
+        if invite.state == ClientState::Proceeding {
+            self.keep_place(core, leg, invite.cancel_at);
+        }
     }
 }
 

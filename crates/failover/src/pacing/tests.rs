@@ -73,7 +73,7 @@ fn a_leg_that_is_told_another_way_leaves_the_queue() {
 #[test]
 fn a_leg_in_flight_before_a_rebuild_counts() {
     let mut run = Run::new(Config { in_flight_max: 1, ..Config::default() });
-    run.pacer.resume(leg(1, 0), addr(1), Peer::Phone, Urgency::Talking);
+    run.pacer.resume(run.now, leg(1, 0), addr(1), Peer::Phone, Urgency::Talking);
     run.push(2, Urgency::Talking);
 
     assert_eq!(run.drain(), []);
@@ -93,6 +93,55 @@ fn a_frozen_hop_without_legs_is_forgotten_when_it_thaws() {
     run.advance(3000);
     assert!(run.pacer.hops.is_empty());
     assert_eq!(run.pacer.poll_timeout(), None);
+}
+
+#[test]
+fn a_silent_phone_gives_its_place_to_the_next_one_behind_its_address() {
+    let mut run = Run::new(Config { in_flight_max: 1, ..Config::default() });
+    for call in 0..3 {
+        run.pacer.push(leg(call, 0), addr(1), Peer::Phone, Urgency::Talking);
+    }
+    assert_eq!(run.drain(), [leg(0, 0)]);
+
+    run.advance(1999);
+    assert_eq!(run.drain(), []);
+    run.advance(1);
+    assert_eq!(run.drain(), [leg(1, 0)]);
+    // What ends after all makes no second room.
+    run.finish(leg(0, 0), Outcome::Other);
+    assert_eq!(run.drain(), []);
+    run.finish(leg(1, 0), Outcome::Other);
+    assert_eq!(run.drain(), [leg(2, 0)]);
+    run.finish(leg(2, 0), Outcome::Other);
+    assert!(run.pacer.hops.is_empty() && run.pacer.places.is_empty());
+}
+
+#[test]
+fn a_phone_that_asks_its_user_keeps_its_place_for_as_long_as_that_may_take() {
+    let mut run = Run::new(Config::default());
+    run.pacer.push(leg(0, 0), addr(1), Peer::Phone, Urgency::Talking);
+    run.pacer.push(leg(1, 0), addr(1), Peer::Phone, Urgency::Talking);
+    assert_eq!(run.drain(), [leg(0, 0)]);
+
+    run.pacer.proceed(leg(0, 0), run.now + Duration::from_secs(4));
+    run.advance(5999);
+    assert_eq!(run.drain(), []);
+    run.advance(1);
+    assert_eq!(run.drain(), [leg(1, 0)]);
+}
+
+#[test]
+fn a_silent_trunk_is_asked_for_less_and_less() {
+    let mut run = Run::new(Config::default());
+    for call in 0..80 {
+        run.pacer.push(leg(call, 0), addr(1), Peer::Trunk, Urgency::Talking);
+    }
+    assert_eq!(run.drain().len(), 32);
+
+    run.advance(2000);
+    assert_eq!(run.drain(), [leg(32, 0)]);
+    run.advance(2000);
+    assert_eq!(run.drain(), [leg(33, 0)]);
 }
 
 struct Run {
