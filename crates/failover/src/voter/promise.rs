@@ -50,6 +50,11 @@ impl Promise {
 
     /// Takes in that a pulse claims the slot at `epoch`.
     pub fn claim(&mut self, now: Instant, pulse: &Pulse, epoch: Epoch) -> Standing {
+        if pulse.holds && self.holder != Some(pulse.node) {
+            // Won where this voter was not reached. The map that says so may be late: it comes over a
+            // link, behind all that waited there for the end of a cut.
+            self.name(now, pulse.node, epoch);
+        }
         let is_holder = self.holder == Some(pulse.node)
             && self.boot.map_or(self.epoch == epoch, |boot| boot == pulse.boot);
         if !is_holder {

@@ -194,6 +194,20 @@ fn who_is_only_named_waits_until_the_former_owner_counts_on_no_answer() {
 }
 
 #[test]
+fn a_pulse_names_what_its_sender_won_where_this_voter_was_not_reached() {
+    let mut run = Run::owned();
+    run.advance(2000);
+
+    assert_eq!(run.pulse(OTHER, 1, 6, true), Standing::Passes);
+    assert!(run.accepts(run.ms, 6));
+    // Only who has a lease is sure to have won it, and who held it before waits for its answers.
+    assert_eq!(run.pulse(OWNER, 7, 7, false), Standing::Fenced { promised: Epoch(6) });
+    assert_eq!(run.pulse(OWNER, 7, 7, true), Standing::Starting);
+    run.advance(300);
+    assert_eq!(run.pulse(OWNER, 7, 7, true), Standing::Passes);
+}
+
+#[test]
 fn a_voter_that_was_suspended_does_not_take_its_own_silence_for_that_of_others() {
     let mut run = Run::owned();
 
