@@ -235,7 +235,7 @@ impl Replica {
             Item::Check { slot, sum } => self.check(source, slot, sum, ack),
             Item::Leave { slot } => {
                 if self.slots[usize::from(slot.0)].from == Some(source) {
-                    self.drop_slot(slot);
+                    self.leave(slot);
                 }
             }
             Item::HandOver { slots } => {
@@ -380,6 +380,18 @@ impl Replica {
         self.counters.refused += 1;
         ack.refused.push(Refused { slot, item: ack.taken, refusal });
         self.drop_slot(slot);
+    }
+
+    /// Forgets the calls of `slot`, whose owner copies them here no more. Its bindings are read until
+    /// something newer comes: after a cut the owner may have given up a standby that it finds again.
+    fn leave(&mut self, slot: Slot) {
+        let copy = std::mem::take(&mut self.slots[usize::from(slot.0)]);
+        let mut records = copy.records;
+        records.retain(|key, _| matches!(key, Key::Aor(_)));
+        let len = records.iter().map(|(key, value)| weight(key, Some(value))).sum();
+        self.len -= copy.len - len;
+        let left = SlotCopy { epoch: copy.epoch, records, len, ..SlotCopy::default() };
+        self.slots[usize::from(slot.0)] = left;
     }
 
     /// Forgets what is here of `slot`, but for its epoch.

@@ -281,9 +281,18 @@ fn bindings_are_shown_as_they_come_and_go() {
     run.up();
     run.exchange();
     assert_eq!(run.standby.poll_output(), shown("alice", Some("on the road")));
+    // They are read for as long as nothing newer comes.
+    run.content.insert((SLOT, Key::Call(CallId(1))), value("talking"));
     run.owner.standby(run.now, &slots(), None, Epoch(5));
     run.exchange();
+    assert_eq!(run.standby.poll_output(), None);
+    assert_eq!(run.standby.held(SLOT), Held::Nothing);
+    run.content.remove(&(SLOT, aor("alice")));
+    run.owner.standby(run.now, &slots(), Some(STANDBY), Epoch(5));
+    run.exchange();
     assert_eq!(run.standby.poll_output(), shown("alice", None));
+    run.owner.standby(run.now, &slots(), None, Epoch(5));
+    run.exchange();
     assert_eq!(run.standby.held_len(), 0);
 }
 
