@@ -177,14 +177,16 @@ impl<N: Node> Sim<N> {
 
     fn set_cut(&mut self, from: NodeId, to: NodeId, is_cut: bool) {
         let (from, to) = (self.place(from), self.place(to));
-        if self.routes[from][to].is_cut != is_cut {
-            let before = self.silences();
-            self.routes[from][to].is_cut = is_cut;
+        if self.routes[from][to].is_cut == is_cut {
+            return;
+        }
+        let before = self.silences();
+        self.routes[from][to].is_cut = is_cut;
+        if is_cut {
             self.silence_changed(&before);
-            if !is_cut {
-                self.release_frames(from, to);
-                self.release_streams(from, to);
-            }
+        } else {
+            self.release_frames(from, to);
+            self.release_streams(from, to);
         }
     }
 }

@@ -48,6 +48,8 @@ struct End {
     is_watched: bool,
     /// Counts the beginnings and ends of silences.
     silence: u32,
+    /// When the last silence began.
+    silent_since: u64,
 }
 
 /// What happens to a link.
@@ -62,6 +64,8 @@ pub(super) enum Event {
     Frame { link: usize, end: usize, connection: u32, kind: u16, payload: Bytes },
     /// The other end closed or its process died.
     Fin { link: usize, end: usize, connection: u32 },
+    /// TCP next sends after a cut to an end, which ends the silence there.
+    Heard { link: usize, end: usize, connection: u32, silence: u32 },
     /// An end has heard nothing for long, if the silence still lasts.
     Silence { link: usize, end: usize, connection: u32, silence: u32 },
     /// The oldest frame under way to an end may be too old.
@@ -75,6 +79,7 @@ impl Event {
             Self::Hello { link, end, .. }
             | Self::Frame { link, end, .. }
             | Self::Fin { link, end, .. }
+            | Self::Heard { link, end, .. }
             | Self::Silence { link, end, .. } => (link, end),
             // The sender finds out.
             Self::Old { link, end, .. } => (link, 1 - end),
@@ -170,6 +175,13 @@ impl<N: Node> Sim<N> {
                 let is_it = self.links[link].ends[end].up == Some(connection);
                 is_it && self.close(link, end, false, watch)
             }
+            Event::Heard { connection, silence, .. } => {
+                let state = &mut self.links[link].ends[end];
+                if state.up == Some(connection) && state.silence == silence {
+                    state.silence += 1;
+                }
+                false
+            }
             Event::Silence { connection, silence, .. } => {
                 let state = &self.links[link].ends[end];
                 let is_it = state.up == Some(connection) && state.silence == silence;
@@ -193,10 +205,12 @@ impl<N: Node> Sim<N> {
         let after = self.silences();
         for (link, (before, after)) in before.iter().zip(after).enumerate() {
             for end in 0..2 {
+                let state = &mut self.links[link].ends[end];
                 if before[end] != after[end] {
-                    self.links[link].ends[end].silence += 1;
+                    state.silence += 1;
                 }
                 if !before[end] && after[end] {
+                    state.silent_since = self.now;
                     self.expect_silence(link, end);
                 }
             }
@@ -244,13 +258,16 @@ impl<N: Node> Sim<N> {
         }
     }
 
-    /// Lets what waited for the end of a cut go on.
+    /// Lets what waited for the end of a cut go on, and the silence end when the first of that arrives.
     pub(super) fn release_frames(&mut self, from: usize, to: usize) {
         for link in 0..self.links.len() {
             for end in 0..2 {
                 if self.end_node(link, end) == Some(to)
                     && self.end_node(link, 1 - end) == Some(from)
                 {
+                    if !self.is_silent(from, to) {
+                        self.end_silence(link, end);
+                    }
                     for (sent, event) in std::mem::take(&mut self.links[link].ends[end].held) {
                         let at = retransmitted_at(sent, self.now);
                         self.arrive(from, to, at, event);
@@ -258,6 +275,18 @@ impl<N: Node> Sim<N> {
                 }
             }
         }
+    }
+
+    /// After a cut an end hears of the other again when TCP sends again what that said first, at the
+    /// latest a keep-alive.
+    fn end_silence(&mut self, link: usize, end: usize) {
+        let state = &self.links[link].ends[end];
+        let Some(connection) = state.up else { return };
+        let said = state.held.first().map_or(u64::MAX, |(sent, _)| *sent);
+        let said = said.min(state.silent_since + nanos(KEEPALIVE));
+        let (at, silence) = (retransmitted_at(said, self.now), state.silence);
+        let event = Event::Heard { link, end, connection, silence };
+        self.calendar.schedule(at, SimEvent::Link(event));
     }
 
     fn dial(&mut self, link: usize) {
@@ -281,6 +310,8 @@ impl<N: Node> Sim<N> {
         let state = &mut self.links[link];
         state.connection += 1;
         let connection = state.connection;
+        // It waits for nothing that is under way over the one before.
+        state.ends.iter_mut().for_each(|end| end.last_at = 0);
         let until = self.now + nanos(GREETING_MAX);
         self.calendar.schedule(until, SimEvent::Link(Event::GiveUp { link, connection }));
         // Before the hello went there, TCP has shaken hands.
@@ -335,7 +366,8 @@ impl<N: Node> Sim<N> {
         self.ends.insert((node, peer, class), (link, end));
         self.links[link].ends[end].up = Some(self.links[link].connection);
         if self.is_silent(other, node) {
-            self.links[link].ends[end].silence += 1;
+            let state = &mut self.links[link].ends[end];
+            (state.silence, state.silent_since) = (state.silence + 1, self.now);
             self.expect_silence(link, end);
         }
         self.deliver(node, Input::LinkUp { peer, class, boot }, watch)
@@ -359,8 +391,8 @@ impl<N: Node> Sim<N> {
     /// Forgets a connection at one end and what is under way to there.
     fn down(&mut self, link: usize, end: usize) {
         let state = &mut self.links[link].ends[end];
-        let (last_at, silence) = (state.last_at, state.silence);
-        *state = End { last_at, silence, ..End::default() };
+        let (last_at, silence, silent_since) = (state.last_at, state.silence, state.silent_since);
+        *state = End { last_at, silence, silent_since, ..End::default() };
     }
 
     /// Sends something to an end of a link, after all that was sent before.

@@ -261,6 +261,29 @@ fn a_long_pause_ends_links_by_silence_and_drops_datagrams_beyond_the_buffer() {
 }
 
 #[test]
+fn a_silence_outlasts_its_cut_until_tcp_sends_again() {
+    let class = Class::Calls;
+    // What is said first is sent again 1.4, 3 and 6.2 s later, and a link is given up after 5 s.
+    for (cut, breaks) in [(2500 * MS, false), (4000 * MS, true)] {
+        let mut sim = linked();
+        sim.cut_both(A, B);
+        for (node, peer) in [(A, B), (B, A)] {
+            sim.say(node, Output::Frame { peer, class, kind: 7, payload: Bytes::new() });
+        }
+        sim.run_for(cut);
+        sim.heal_all();
+        sim.run_for(1500 * MS);
+        let ups = |node, peer| {
+            let up = Input::LinkUp { peer, class, boot: 1 };
+            sim.heard(node).iter().filter(|input| **input == up).count()
+        };
+        assert_eq!((ups(A, B), ups(B, A)), if breaks { (2, 2) } else { (1, 1) }, "{cut:?}");
+        let arrived = sim.node(B).unwrap().kinds();
+        assert_eq!(arrived.is_empty(), breaks, "{cut:?}");
+    }
+}
+
+#[test]
 fn a_peer_that_does_not_read_congests_its_link_and_relieves_it() {
     let mut sim = linked();
     sim.pause(B);
