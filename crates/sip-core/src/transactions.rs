@@ -363,6 +363,15 @@ impl<F: Clone> Transactions<F> {
         }
     }
 
+    /// Sends again what waits for its peer over flows that deliver by themselves, since no timer does
+    /// it there: a request without its answer, the answer to an INVITE without the ACK of a refusal.
+    /// For flows that `lost` something on its way; a peer that has it all takes it for a copy.
+    pub fn repeat(&mut self, now: Instant, lost: impl Fn(&F) -> bool) {
+        for slot in self.slab.filled(|entry| entry.reliable && lost(&entry.flow)) {
+            self.turn(now, slot, |machine, turn| machine.repeat(turn));
+        }
+    }
+
     /// Forgets a request without an answer: its next copy comes as new. Does
     /// nothing when it ended before.
     pub fn dismiss(&mut self, key: ServerKey) {

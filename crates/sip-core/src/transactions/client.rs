@@ -74,6 +74,13 @@ impl Client {
         }
     }
 
+    /// Sends again what has no final answer.
+    pub(super) fn repeat<F: Clone>(&self, turn: &mut Turn<'_, F>) {
+        if matches!(self.state, State::Trying { .. }) {
+            turn.send(self.request.clone());
+        }
+    }
+
     pub(super) fn handle_timeout<F: Clone>(&mut self, turn: &mut Turn<'_, F>) -> Expired {
         match self.state {
             State::Trying { expires_at, .. } if expires_at <= turn.now => {

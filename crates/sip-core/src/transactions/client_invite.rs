@@ -17,6 +17,8 @@ pub(super) struct ClientInvite {
     state: State,
     /// The CANCEL that waits for the first provisional response.
     cancel: Option<ClientKey>,
+    /// It must not go out again.
+    hushed: bool,
 }
 
 enum State {
@@ -52,7 +54,7 @@ impl ClientInvite {
         let expires_at = turn.end();
         turn.send(request.clone());
         let state = State::Calling { resend_at, interval, expires_at };
-        Self { request, state, cancel: None }
+        Self { request, state, cancel: None, hushed: false }
     }
 
     /// Goes on where another process stopped. A request that nothing answered
@@ -60,15 +62,14 @@ impl ClientInvite {
     pub(super) fn restored<F: Clone>(turn: &Turn<'_, F>, request: Bytes, phase: Phase) -> Self {
         let (request, state) = match phase {
             Phase::Calling { expires_at } => {
-                let resend_at = if turn.reliable { None } else { Some(turn.now) };
                 // The first wait after this one is T1 again.
                 let interval = turn.config.t1 / 2;
-                (request, State::Calling { resend_at, interval, expires_at })
+                (request, State::Calling { resend_at: Some(turn.now), interval, expires_at })
             }
             Phase::Proceeding => (request, State::Proceeding { expires_at: None }),
             Phase::Accepted { until } => (Bytes::new(), State::Accepted { until }),
         };
-        Self { request, state, cancel: None }
+        Self { request, state, cancel: None, hushed: false }
     }
 
     /// Takes in a response and tells whether the owner must see it.
@@ -117,7 +118,7 @@ impl ClientInvite {
                 turn.send(self.request.clone());
                 // RFC 3261 §17.1.1.2: each wait is twice the one before.
                 let interval = 2 * interval;
-                let resend_at = Some(turn.now + interval);
+                let resend_at = (!turn.reliable).then(|| turn.now + interval);
                 self.state = State::Calling { resend_at, interval, expires_at };
             }
             State::Completed { until, .. } | State::Accepted { until } if until <= turn.now => {
@@ -132,8 +133,16 @@ impl ClientInvite {
         Expired::Nothing
     }
 
+    /// Sends again what nothing answered.
+    pub(super) fn repeat<F: Clone>(&self, turn: &mut Turn<'_, F>) {
+        if matches!(self.state, State::Calling { .. }) && !self.hushed {
+            turn.send(self.request.clone());
+        }
+    }
+
     /// Lets the INVITE go out no more.
     pub(super) fn hush(&mut self) {
+        self.hushed = true;
         if let State::Calling { resend_at, .. } = &mut self.state {
             *resend_at = None;
         }

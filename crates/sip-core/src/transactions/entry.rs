@@ -87,6 +87,17 @@ impl Machine {
         }
     }
 
+    /// Sends again what waits for the peer and is repeated by no timer where the transport delivers.
+    pub(super) fn repeat<F: Clone>(&self, turn: &mut Turn<'_, F>) {
+        match self {
+            Self::ClientInvite(invite) => invite.repeat(turn),
+            Self::Client(client) => client.repeat(turn),
+            Self::ServerInvite(invite) => invite.repeat(turn),
+            // Its answer has ended it there.
+            Self::Server(_) => {}
+        }
+    }
+
     /// When `handle_timeout` is next needed.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {

@@ -80,8 +80,8 @@ pub struct OpenClientInvite<F> {
 /// Where a restored INVITE stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing came back yet. Where the transport does not deliver by itself a
-    /// copy is due at once, and then at T1 and doubling.
+    /// Nothing came back yet. A copy is due at once, as the process before may have ended before it
+    /// was sent; where the transport does not deliver by itself others follow at T1 and doubling.
     Calling {
         /// When it counts as unanswered: 64 T1 after it was first sent.
         expires_at: Instant,

@@ -60,12 +60,9 @@ impl ServerInvite {
         let state = match answer {
             Answer::Nothing => State::Received { request: Bytes::new(), trying_at: None },
             Answer::Provisional { bytes } => State::Proceeding { answer: bytes },
-            Answer::Refused { bytes, expires_at } => State::Completed {
-                answer: bytes,
-                resend_at: if turn.reliable { None } else { Some(turn.now) },
-                interval,
-                expires_at,
-            },
+            Answer::Refused { bytes, expires_at } => {
+                State::Completed { answer: bytes, resend_at: Some(turn.now), interval, expires_at }
+            }
             Answer::Accepted { bytes, expires_at } => {
                 State::Answered { answer: bytes, resend_at: turn.now, interval, expires_at }
             }
@@ -85,6 +82,13 @@ impl ServerInvite {
             | State::Answered { .. }
             | State::Accepted { .. }
             | State::Terminated => {}
+        }
+    }
+
+    /// Sends again what nobody acknowledged and no timer repeats.
+    pub(super) fn repeat<F: Clone>(&self, turn: &mut Turn<'_, F>) {
+        if let State::Proceeding { answer } | State::Completed { answer, .. } = &self.state {
+            turn.send(answer.clone());
         }
     }
 
@@ -158,10 +162,14 @@ impl ServerInvite {
                 self.state = State::Terminated;
                 return Expired::Unacknowledged;
             }
-            State::Completed { answer, resend_at: Some(resend_at), interval, .. }
-            | State::Answered { answer, resend_at, interval, .. }
-                if *resend_at <= turn.now =>
+            State::Completed { answer, resend_at, interval, .. }
+                if resend_at.is_some_and(|at| at <= turn.now) =>
             {
+                turn.send(answer.clone());
+                *interval = (2 * *interval).min(turn.config.t2);
+                *resend_at = (!turn.reliable).then(|| turn.now + *interval);
+            }
+            State::Answered { answer, resend_at, interval, .. } if *resend_at <= turn.now => {
                 turn.send(answer.clone());
                 *interval = (2 * *interval).min(turn.config.t2);
                 *resend_at = turn.now + *interval;

@@ -57,13 +57,61 @@ fn a_hushed_invite_is_sent_no_more_and_its_answer_is_awaited_as_long_as_ever() {
     }
 }
 
+/// The process before may have ended before it said it.
 #[test]
-fn a_restored_call_keeps_its_deadline() {
+fn a_restored_call_is_sent_once_more_where_nothing_repeats_it_and_keeps_its_deadline() {
     let mut run = Run::new(true);
     let expires_at = run.at(20_000);
     run.restore_client(Phase::Calling { expires_at }).expect("it is new");
 
-    assert_eq!(run.advance(60_000), ["20000 timed out"]);
+    assert_eq!(run.advance(60_000), ["0 INVITE", "20000 timed out"]);
+}
+
+#[test]
+fn a_restored_refusal_is_sent_once_more_where_nothing_repeats_it() {
+    let mut run = Run::new(true);
+    let (bytes, expires_at) = (answer(486).bytes().clone(), run.at(20_000));
+    run.restore_server(Answer::Refused { bytes, expires_at }).expect("it is new");
+
+    assert_eq!(run.advance(600), ["0 486"]);
+    assert_eq!(run.get(&ack("z9hG4bKpeer")), ["600 acknowledged"]);
+    assert!(run.layer.is_empty());
+}
+
+#[test]
+fn what_a_broken_way_may_have_lost_is_said_again_until_its_peer_has_it() {
+    let mut run = Run::new(true);
+    let options = request("OPTIONS", "z9hG4bKother", 2, "");
+    run.layer.request(run.now, 0, true, &options).expect("it is new");
+    let call = request("INVITE", "z9hG4bKours", 1, "");
+    let call = run.layer.request(run.now, 0, true, &call).expect("it is new");
+    assert_eq!(run.get(&invite()), ["0 OPTIONS", "0 INVITE", "0 request"]);
+    let (key, _) = *run.servers.first().expect("it was shown");
+    run.layer.respond(run.now, key, &answer(486)).expect("it is open");
+    assert_eq!(run.drain(), ["0 486"]);
+
+    run.layer.repeat(run.now, |flow| *flow == 1);
+    assert_eq!(run.drain(), [""; 0], "another way broke off");
+    run.layer.repeat(run.now, |flow| *flow == 0);
+    let mut again = run.drain();
+    again.sort();
+    assert_eq!(again, ["0 486", "0 INVITE", "0 OPTIONS"]);
+
+    run.get(&Writer::answer(&options, 200, b"OK", Some(b"bob")).finish());
+    run.get(&ack("z9hG4bKpeer"));
+    run.layer.hush(run.now, call);
+    run.layer.repeat(run.now, |flow| *flow == 0);
+    assert_eq!(run.drain(), [""; 0]);
+}
+
+#[test]
+fn what_timers_repeat_is_said_no_more_often_for_a_broken_way() {
+    let mut run = Run::new(false);
+    run.restore_client(Phase::Calling { expires_at: run.at(20_000) }).expect("it is new");
+    assert_eq!(run.advance(0), ["0 INVITE"]);
+
+    run.layer.repeat(run.now, |_| true);
+    assert_eq!(run.drain(), [""; 0]);
 }
 
 #[test]
@@ -335,6 +383,7 @@ impl Run {
             }
             6 if how == 0 => client.into_iter().for_each(|key| self.layer.abandon(key)),
             6 if how == 1 => client.into_iter().for_each(|key| self.layer.hush(self.now, key)),
+            6 if how == 2 => self.layer.repeat(self.now, |flow| *flow == which),
             _ => {
                 let at = usize::from(which) * 4 + usize::from(how);
                 if let Some((key, request)) = self.servers.get(at % self.servers.len().max(1)) {
