@@ -77,7 +77,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut table = Table::new(title, &["admit and release", "ns per call"]);
     table.row(vec![format!("{BUSY} profiles (warm)"), number(Some(warm), 0)]);
     table.row(vec![format!("{} profiles (cold)", leaves.len()), number(Some(cold), 0)]);
-    report::finish(args.json, &[table, report::targets(&report.targets)], &report)
+    report::finish(args.json, &[table, report::targets(&report.targets)], &report)?;
+    report::judge(&report.targets)
 }
 
 /// Lets calls in at `nodes` in no order, and ends each when so many newer ones live.

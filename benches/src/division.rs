@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         one_limit_nanoseconds: one,
         targets: vec![
             Target::at_most("nanoseconds per cell", 1.0, Some(cell)),
-            Target::at_most("times the memset", 4.0, Some(cell / plain)),
+            Target::at_most("times the memset", 4.0, Some(cell / plain)).of_times(),
             Target::at_most("one limit changed, nanoseconds", 100.0, Some(one)),
         ],
     };
@@ -99,7 +99,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut row = |name: &str, value| others.row(vec![name.to_owned(), number(Some(value), 1)]);
     row("the first division, with its memory and table, ms", report.first_milliseconds);
     row("one limit changed, ns", one);
-    report::finish(args.json, &[table, others, report::targets(&report.targets)], &report)
+    report::finish(args.json, &[table, others, report::targets(&report.targets)], &report)?;
+    report::judge(&report.targets)
 }
 
 fn tree(tenants: u32) -> anyhow::Result<Tree> {

@@ -93,7 +93,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         rows,
         targets,
     };
-    report::finish(args.json, &tables(&report), &report)
+    report::finish(args.json, &tables(&report), &report)?;
+    report::judge(&report.targets)
 }
 
 /// Gives every reader a batch in each round.
@@ -142,7 +143,7 @@ fn targets_of(name: &str, rows: &[Row]) -> Vec<Target> {
     let allocations = ours.map(|row| row.allocations);
     vec![
         Target::at_most(format!("{name}: allocations of sip-core"), 0.0, allocations),
-        Target::at_least(format!("{name}: rsip / sip-core"), 8.0, faster),
+        Target::at_least(format!("{name}: rsip / sip-core"), 8.0, faster).of_times(),
     ]
 }
 
@@ -150,7 +151,7 @@ fn pjsip_target(subject: &Subject, rows: &[Row]) -> Target {
     let of = |name: &str| rows.iter().find(|row| row.reader == name).map(|row| row.nanoseconds);
     let pjsip = of(readers::SCAN).map(|scan| scan * subject.pjsip_in_scans);
     let faster = pjsip.zip(of(readers::OURS)).map(|(pjsip, ours)| pjsip / ours);
-    Target::at_least(format!("{}: PJSIP, scaled / sip-core", subject.name), 2.0, faster)
+    Target::at_least(format!("{}: PJSIP, scaled / sip-core", subject.name), 2.0, faster).of_times()
 }
 
 fn tables(report: &Report) -> Vec<Table> {

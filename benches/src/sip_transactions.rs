@@ -122,14 +122,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bytes_per_open_server_invite: server_bytes,
         targets,
     };
-    report::finish(args.json, &tables(&report), &report)
+    report::finish(args.json, &tables(&report), &report)?;
+    report::judge(&report.targets)
 }
 
 fn targets(rows: &[Row], client_bytes: f64, server_bytes: f64) -> Vec<Target> {
     let (few, many) = (&rows[0], &rows[rows.len() - 1]);
     let ratio = many.microseconds_per_call / few.microseconds_per_call;
     vec![
-        Target::at_most("cost of a call at 1,000,000 live / at 1,000", 2.0, Some(ratio)),
+        Target::at_most("cost of a call at 1,000,000 live / at 1,000", 2.0, Some(ratio)).of_times(),
         Target::at_most("bytes per finished transaction", 1500.0, Some(many.bytes_per_transaction)),
         Target::at_most("bytes per open client INVITE", 4096.0, Some(client_bytes)),
         Target::at_most("bytes per open server INVITE", 4096.0, Some(server_bytes)),
