@@ -21,7 +21,8 @@ pub struct Config {
     /// The registration of a phone that asks for no time, in seconds.
     pub expires_default: u32,
     /// How long a session lasts that nobody refreshes (RFC 4028), in seconds: what we ask for, and the
-    /// longest that we grant a phone that asks for no more. 0: sessions have no timers.
+    /// longest that we grant a phone that asks for no more. One whose Min-SE is more than four times this
+    /// is told of no timer, and refreshed as often as one that knows none. 0: sessions have no timers.
     pub session_expires: u32,
     /// The shortest such interval that a phone may ask for, in seconds; a shorter one is answered 422.
     /// Never taken to be less than 90.

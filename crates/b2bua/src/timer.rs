@@ -34,7 +34,8 @@ pub(crate) fn ask(config: &Config, session: &mut Session, request: &Message) -> 
         session.pending = None;
         return Ok(());
     }
-    session.min = session.min.max(shortest(config));
+    let told_min = Some(session.min).filter(|min| *min != UNTOLD);
+    session.min = told_min.unwrap_or(0).max(shortest(config));
     let known = request.lists(Name::SUPPORTED, TAG) || request.lists(Name::REQUIRE, TAG);
     let asked = request.session_expires();
     if known && asked.is_some_and(|asked| asked.interval < shortest(config)) {
@@ -45,7 +46,15 @@ pub(crate) fn ask(config: &Config, session: &mut Session, request: &Message) -> 
         Some(_) => session.interval,
         None => config.session_expires,
     };
-    let ours = ours.max(request.min_se().unwrap_or(0)).max(shortest(config));
+    let least = request.min_se().unwrap_or(0);
+    if longest(config) < least {
+        session.min = UNTOLD;
+        session.known = false;
+        let interval = ours.max(shortest(config));
+        session.pending = Some(Terms { interval, refresher: Side::Us });
+        return Ok(());
+    }
+    let ours = ours.max(least).max(shortest(config));
     // Nobody makes it longer than it was asked for; one that knows no timers did not ask.
     let interval = match asked {
         Some(asked) => asked.interval.min(config.session_expires.max(ours)).max(shortest(config)),
@@ -66,8 +75,10 @@ pub(crate) fn granted(config: &Config, session: &mut Session, answer: &Message) 
     if session.interval == 0 {
         return None;
     }
-    let granted = answer.session_expires();
-    let known = granted.is_some() || answer.lists(Name::SUPPORTED, TAG);
+    // RFC 4028 §9: nobody grants more than was asked for. From who does nothing is expected.
+    let granted = answer.session_expires().filter(|granted| granted.interval <= session.interval);
+    let is_told = session.min != UNTOLD;
+    let known = granted.is_some() || (is_told && answer.lists(Name::SUPPORTED, TAG));
     heed(session, answer, known);
     let (interval, refresher) = match granted {
         Some(granted) => (granted.interval, granted.refresher),
@@ -84,21 +95,25 @@ pub(crate) fn granted(config: &Config, session: &mut Session, answer: &Message) 
 
 /// Takes in that the peer found our interval too short (422), after so many `tries` for more. Returns
 /// whether to ask anew.
-pub(crate) fn raise(session: &mut Session, min: Option<u32>, tries: u8) -> bool {
+pub(crate) fn raise(config: &Config, session: &mut Session, min: Option<u32>, tries: u8) -> bool {
     let Some(min) = min.filter(|_| session.interval != 0) else { return false };
     // One place where the callee rings may have raised it while another was asked for less.
     if RAISES_MAX <= tries || (min <= session.interval && session.raises == 0) {
         return false;
     }
     session.raises = session.raises.max(tries + 1);
-    session.interval = session.interval.max(min);
-    session.min = session.min.max(min);
+    if longest(config) < min {
+        session.min = UNTOLD;
+    } else {
+        session.interval = session.interval.max(min);
+        session.min = session.min.max(min);
+    }
     true
 }
 
 /// Writes what a request of ours asks for.
 pub(crate) fn asking(writer: Writer, session: &Session) -> Writer {
-    if session.interval == 0 {
+    if session.interval == 0 || session.min == UNTOLD {
         return writer;
     }
     let refresher = session.refresher.map(|side| match side {
@@ -113,7 +128,7 @@ pub(crate) fn asking(writer: Writer, session: &Session) -> Writer {
 
 /// Writes what a 2xx of ours grants.
 pub(crate) fn granting(writer: Writer, session: &Session) -> Writer {
-    let Some(side) = session.refresher else { return writer };
+    let Some(side) = session.refresher.filter(|_| session.min != UNTOLD) else { return writer };
     let writer = writer.header(Name::SUPPORTED, TAG);
     match side {
         Side::Us => expires(writer, session.interval, Some(Refresher::Uas)),
@@ -154,6 +169,15 @@ fn heed(session: &mut Session, message: &Message, known: bool) {
 pub(crate) fn shortest(config: &Config) -> u32 {
     config.min_se.max(INTERVAL_MIN)
 }
+
+/// Returns the longest interval that a peer's Min-SE brings us to.
+fn longest(config: &Config) -> u32 {
+    config.session_expires.max(shortest(config)).saturating_mul(4)
+}
+
+/// In place of [`Session::min`]: the peer takes no interval that we would wait for. No message of ours
+/// names a timer, and we refresh as often as we would have asked for.
+const UNTOLD: u32 = u32::MAX;
 
 /// RFC 4028 §4: no session is shorter than so many seconds.
 const INTERVAL_MIN: u32 = 90;

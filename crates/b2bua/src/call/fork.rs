@@ -91,7 +91,7 @@ impl Call {
         self.drop_key(core, 1, cseq, false);
         match invite.state {
             ClientState::Calling | ClientState::Proceeding => {
-                if !self.asks_for_more(1, &invite, refusal) {
+                if !self.asks_for_more(core, 1, &invite, refusal) {
                     self.target_failed(core, refusal.status);
                 } else if !self.ring_again(core, target) {
                     self.target_failed(core, 503);

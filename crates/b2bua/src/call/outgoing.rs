@@ -136,7 +136,7 @@ impl Call {
         if let ClientState::Accepted { .. } = invite.state {
             return;
         }
-        let again = self.asks_for_more(leg, &invite, refusal);
+        let again = self.asks_for_more(core, leg, &invite, refusal);
         let status = refusal.status;
         match invite.purpose {
             Purpose::Call if again => self.call_again(core),

@@ -157,7 +157,9 @@ impl Call {
         let party = &mut self.record.legs[leg];
         let (owns_call_id, session) = (party.owns_call_id, &mut party.session);
         let wait = match (refusal.status, refusal.retry_after) {
-            (422, _) if timer::raise(session, refusal.min_se, session.raises) => Duration::ZERO,
+            (422, _) if timer::raise(&core.config, session, refusal.min_se, session.raises) => {
+                Duration::ZERO
+            }
             // Each wait as long as all before: two that collide for ever make no storm.
             (491, _) => collision_wait(owns_call_id, random).max(session.overdue(core.unix)),
             (_, Some(seconds)) => {
@@ -176,6 +178,7 @@ impl Call {
     /// Asks for the interval that the peer wants, if it found ours too short and may say so.
     pub(super) fn asks_for_more(
         &mut self,
+        core: &Core,
         leg: usize,
         invite: &ClientInvite,
         refusal: Refusal,
@@ -185,12 +188,12 @@ impl Call {
         }
         let Leg { session, dialog, .. } = &mut self.record.legs[leg];
         if invite.purpose != Purpose::Call {
-            return timer::raise(session, refusal.min_se, session.raises);
+            return timer::raise(&core.config, session, refusal.min_se, session.raises);
         }
         // Of the phones that ring each is counted by itself. The next INVITE is the one that asks anew.
         let asked = self.asked_anew.iter().position(|(cseq, _)| *cseq == invite.cseq);
         let tries = asked.map_or(0, |index| self.asked_anew.swap_remove(index).1);
-        let again = timer::raise(session, refusal.min_se, tries);
+        let again = timer::raise(&core.config, session, refusal.min_se, tries);
         if again {
             self.asked_anew.push((dialog.local_cseq + 1, tries + 1));
         }

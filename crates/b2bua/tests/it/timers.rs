@@ -299,10 +299,70 @@ fn a_422_that_nobody_can_please_is_tried_a_few_times() {
 }
 
 #[test]
+fn a_callee_that_grants_more_than_was_asked_for_is_refreshed_as_it_was_asked() {
+    for granted in ["4294967295;refresher=uas", "4294967295;refresher=uac", "1801;refresher=uas"] {
+        let mut world = ready();
+        world.steps(&["alice asks for 1800;refresher=uac", "alice calls bob"]);
+        world.step(&format!("bob asks for {granted}"));
+        world.steps(&["bob answers 200 with sdp", "alice acks"]);
+        wait(&mut world, 899);
+        assert_eq!(heard(&world, "bob", "INVITE"), 1, "{granted}");
+        wait(&mut world, 2);
+        assert_eq!(asked(&world, "bob").header("Session-Expires"), "1800;refresher=uac");
+        world.step("bob deaf");
+        wait(&mut world, 74);
+        let ended = (heard(&world, "alice", "BYE"), world.details.len());
+        assert_eq!(ended, (1, 1), "{granted}: {:?}", world.log);
+    }
+}
+
+#[test]
+fn a_peer_that_takes_no_interval_that_we_would_wait_for_is_told_of_none_and_refreshed() {
+    for (name, other, min) in [
+        ("alice", "bob", 4_294_967_295_u64),
+        ("alice", "bob", 7_201),
+        ("bob", "alice", 4_294_967_295),
+        ("bob", "alice", 7_201),
+    ] {
+        let mut world = ready();
+        world.step("alice asks for 1800;refresher=uac");
+        if name == "alice" {
+            world.phone_mut("alice").timer = format!(
+                "Supported: timer\r\nMin-SE: {min}\r\nSession-Expires: {min};refresher=uac\r\n"
+            );
+        }
+        world.step("alice calls bob");
+        if name == "bob" {
+            world.step(&format!("bob answers 422 at least {min}"));
+            assert_eq!(asked(&world, "bob").header("Session-Expires"), "", "{min}");
+            assert_eq!(heard(&world, "bob", "INVITE"), 2);
+        } else {
+            world.step("bob asks for 1800;refresher=uas");
+        }
+        world.steps(&["bob answers 200 with sdp", "alice acks"]);
+        let told =
+            world.phone("alice").final_answer().unwrap().header("Session-Expires").to_owned();
+        let expected = if name == "alice" { "" } else { "1800;refresher=uac" };
+        assert_eq!(
+            (world.phone("alice").final_answer().unwrap().status(), &told[..]),
+            (200, expected)
+        );
+
+        world.phone_mut(name).asked = None;
+        wait(&mut world, 901);
+        let refresh = asked(&world, name);
+        assert_eq!((refresh.method(), refresh.header("Session-Expires")), ("INVITE", ""));
+        world.step(&format!("{name} deaf"));
+        wait(&mut world, 74);
+        let ended = (heard(&world, other, "BYE"), world.details.len());
+        assert_eq!(ended, (1, 1), "{name} {min}: {:?}", world.log);
+    }
+}
+
+#[test]
 fn timer_is_not_refused_unless_timers_are_off() {
     for (expires, status) in [(1800, 100), (0, 420)] {
-        let mut world = World::new(Config { session_expires: expires, ..script::config() });
-        world.steps(&STEPS);
+        let mut world = ready_for(expires);
         world.phone_mut("alice").timer =
             "Require: timer\r\nSession-Expires: 1800;refresher=uas\r\n".to_owned();
         let invite = world.phone_mut("alice").call("bob", true);
@@ -312,26 +372,19 @@ fn timer_is_not_refused_unless_timers_are_off() {
     }
 }
 
-const STEPS: [&str; 5] = [
-    "gateway 31",
-    "gateway 32",
-    "phone alice 192.0.2.1:5060",
-    "phone bob 192.0.2.2:5060",
-    "bob registers",
-];
-
 fn ready() -> World {
-    let mut world = World::new(Config { session_expires: 1800, ..script::config() });
+    ready_for(1800)
+}
+
+fn ready_for(session_expires: u32) -> World {
+    let mut world = script::ready(Config { session_expires, ..script::config() });
     world.observer.lenient = true;
-    world.steps(&STEPS);
     world
 }
 
 /// A call whose callee grants our 1800 s, with this refresher; the caller refreshes its own day-long one.
 fn talking(steps: &[&str], refresher: &str) -> World {
-    let mut world = World::new(Config { session_expires: 86_400, ..script::config() });
-    world.observer.lenient = true;
-    world.steps(&STEPS);
+    let mut world = ready_for(86_400);
     world.steps(steps);
     world.step("alice asks for 86400;refresher=uac");
     world.step("alice calls bob");
