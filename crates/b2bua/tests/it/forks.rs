@@ -136,15 +136,10 @@ fn ringing() -> World {
 }
 
 fn ringing_with(config: Config) -> World {
-    let mut world = World::new(config);
+    let mut world = script::ready(config);
     world.steps(&[
-        "gateway 31",
-        "gateway 32",
-        "phone alice 192.0.2.1:5060",
-        "phone bob 192.0.2.2:5060",
         "phone desk 192.0.2.3:5060",
         "phone cell 192.0.2.4:5060",
-        "bob registers",
         "desk registers as bob",
         "cell registers as bob",
         "alice calls bob",
