@@ -2,12 +2,15 @@
 //!
 //! A thread writes; [`Spool::put`] never waits. The files are named by a number that rises,
 //! `000000000001.jsonl`, over restarts too; the newest is the one being written, and the others change no
-//! more. Whoever has taken in such a file deletes it. What finds no room, since nobody takes anything
+//! more. Whoever has taken in one of those deletes it. What finds no room, since nobody takes anything
 //! away or the disk refuses or hangs, is dropped and counted: what is there is not overwritten, and every
-//! line is whole, but for the last one of a file during which the machine lost its power. Who drops the spool waits until what was put is written, half a second at most.
+//! line is whole, but for the last one of a file during which the machine lost its power. If the newest
+//! file, or the folder, is taken away, the next line begins another one. Who drops the spool waits until
+//! what was put is written, half a second at most.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -203,34 +206,63 @@ struct Files {
     bounds: Bounds,
     /// Puts the names in a folder on disk; set if nothing may be lost to a power cut.
     sync_folder: Option<fn(&Path) -> io::Result<()>>,
-    /// The one being written, and its length.
-    current: Option<(File, u64)>,
+    current: Option<Current>,
     /// The highest number that this life has used.
     last: u64,
 }
 
+/// The file that is being written.
+#[derive(Debug)]
+struct Current {
+    file: File,
+    path: PathBuf,
+    len: u64,
+}
+
+impl Current {
+    /// Whether the name is still that of this file: what is written is found then.
+    fn is_there(&self) -> bool {
+        let place = |file: fs::Metadata| (file.dev(), file.ino());
+        let own = self.file.metadata().map(place);
+        fs::metadata(&self.path).is_ok_and(|named| own.is_ok_and(|own| own == place(named)))
+    }
+}
+
 impl Files {
+    /// Writes lines where they are found.
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.current.as_ref().is_some_and(|(_, len)| self.bounds.file_len <= *len)
-            && let Some((file, _)) = self.current.take()
-        {
-            file.sync_data()?;
+        self.write_once(lines)?;
+        let Some(current) = &self.current else { return Ok(()) };
+        if current.is_there() {
+            return Ok(());
         }
-        let (file, len) = match &mut self.current {
+        let file = current.path.display();
+        error!(%file, "the newest file was taken away while it was written: its events may be lost");
+        self.current = None;
+        self.write_once(lines)
+    }
+
+    fn write_once(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.current.as_ref().is_some_and(|current| self.bounds.file_len <= current.len)
+            && let Some(current) = self.current.take()
+        {
+            current.file.sync_data()?;
+        }
+        let current = match &mut self.current {
             Some(current) => current,
             None => {
-                let file = self.begin()?;
-                self.current.insert((file, 0))
+                let current = self.begin()?;
+                self.current.insert(current)
             }
         };
-        match file.write_all(lines) {
+        match current.file.write_all(lines) {
             Ok(()) => {
-                *len += lines.len() as u64;
-                if self.sync_folder.is_some() { file.sync_data() } else { Ok(()) }
+                current.len += lines.len() as u64;
+                if self.sync_folder.is_some() { current.file.sync_data() } else { Ok(()) }
             }
             Err(error) => {
                 // Half a line must not stay; a file that cannot be mended is left.
-                if file.set_len(*len).is_err() {
+                if current.file.set_len(current.len).is_err() {
                     self.current = None;
                 }
                 Err(error)
@@ -239,7 +271,7 @@ impl Files {
     }
 
     /// Makes the next file, if there is room for one.
-    fn begin(&mut self) -> io::Result<File> {
+    fn begin(&mut self) -> io::Result<Current> {
         fs::create_dir_all(&self.folder)?;
         let (mut count, mut last) = (0, self.last);
         for entry in fs::read_dir(&self.folder)? {
@@ -254,15 +286,29 @@ impl Files {
         if self.bounds.files_max <= count {
             return Err(io::Error::other(format!("{count} files wait to be taken away")));
         }
-        let path = self.folder.join(format!("{:012}{SUFFIX}", last + 1));
+        let Some(next) = last.checked_add(1) else {
+            let error = format!("no number is left after that of {last}{SUFFIX}: move it away");
+            return Err(io::Error::other(error));
+        };
+        let path = self.folder.join(format!("{next:012}{SUFFIX}"));
         let file = fs::OpenOptions::new().append(true).create_new(true).open(&path)?;
-        self.last = last + 1;
-        if let Some(Err(error)) = self.sync_folder.map(|sync| sync(&self.folder)) {
+        self.last = next;
+        if let Some(Err(error)) = self.sync_folder.map(|sync| self.sync_names(sync)) {
             // Empty files must not fill the spool until the folder can be synced again.
             fs::remove_file(path)?;
             return Err(error);
         }
-        Ok(file)
+        Ok(Current { file, path, len: 0 })
+    }
+
+    /// Puts the names of the files and that of the folder itself, which may be new, on disk.
+    fn sync_names(&self, sync: fn(&Path) -> io::Result<()>) -> io::Result<()> {
+        sync(&self.folder)?;
+        match self.folder.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => sync(Path::new(".")),
+            Some(parent) => sync(parent),
+            None => Ok(()),
+        }
     }
 }
 

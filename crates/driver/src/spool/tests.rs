@@ -86,6 +86,81 @@ fn a_folder_that_cannot_be_synced_is_not_filled_with_empty_files() {
 }
 
 #[test]
+fn what_is_written_after_the_newest_file_or_the_folder_was_taken_away_is_found() {
+    for taken in ["file", "moved", "replaced", "folder"] {
+        let folder = folder(&format!("taken-{taken}"));
+        let path = folder.to_owned();
+        let (gives, given) = channel();
+        let done = move |number: u64| {
+            let text: String =
+                names(&path).iter().map(|it| fs::read_to_string(path.join(it)).unwrap()).collect();
+            let _ = gives.send((number, text.contains(&format!("event {number}\n"))));
+        };
+        let render = |number: &u64, line: &mut String| line.push_str(&format!("event {number}"));
+        let spool = Spool::open_synced(&folder, Bounds::default(), render, done).unwrap();
+        spool.put(1);
+        assert_eq!(given.recv().unwrap(), (1, true));
+
+        let first = folder.join("000000000001.jsonl");
+        match taken {
+            "file" => fs::remove_file(&first).unwrap(),
+            "moved" => fs::rename(&first, folder.join("taken")).unwrap(),
+            "replaced" => {
+                fs::remove_file(&first).unwrap();
+                fs::write(&first, "").unwrap();
+            }
+            _ => fs::remove_dir_all(&*folder).unwrap(),
+        }
+        for number in 2..5 {
+            spool.put(number);
+            assert_eq!(given.recv().unwrap(), (number, true), "{taken}");
+        }
+        assert_eq!((spool.written(), spool.dropped()), (4, 0));
+        let newest = folder.join("000000000002.jsonl");
+        assert_eq!(fs::read_to_string(newest).unwrap(), "event 2\nevent 3\nevent 4\n", "{taken}");
+    }
+}
+
+#[test]
+fn a_file_of_the_last_number_there_is_is_not_followed_and_nothing_is_overwritten() {
+    let folder = folder("last");
+    let last = folder.join(format!("{}.jsonl", u64::MAX));
+    let zero = folder.join("000000000000.jsonl");
+    for path in [&last, &zero] {
+        fs::write(path, "kept").unwrap();
+    }
+    let spool = open(&folder, SMALL);
+    spool.put(1);
+    wait(|| spool.dropped() == 1);
+    assert_eq!(fs::read_to_string(&zero).unwrap(), "kept");
+    fs::remove_file(last).unwrap();
+    spool.put(2);
+    wait(|| spool.written() == 1);
+    assert_eq!(names(&folder), ["000000000000.jsonl", "000000000001.jsonl"]);
+}
+
+#[test]
+fn the_name_of_a_folder_that_is_made_is_synced_too() {
+    thread_local! {
+        static SYNCED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    let folder = folder("parent");
+    let inner = folder.join("details");
+    let mut files = Files {
+        folder: inner.clone(),
+        bounds: SMALL,
+        sync_folder: Some(|path| {
+            SYNCED.with_borrow_mut(|synced| synced.push(path.to_owned()));
+            sync_folder(path)
+        }),
+        current: None,
+        last: 0,
+    };
+    files.write(b"a line\n").unwrap();
+    assert_eq!(SYNCED.take(), [inner, folder.to_owned()]);
+}
+
+#[test]
 fn what_is_given_back_is_on_disk_and_what_is_dropped_is_not_given_back() {
     let folder = folder("given-back");
     let (gives, given) = channel();
