@@ -450,6 +450,12 @@ impl World {
         self.stopped.clear();
     }
 
+    /// Everybody has proof that a gateway is dead.
+    fn prove_dead(&mut self, id: u16) {
+        self.refuse_at_b2b(id);
+        self.refuse_at_controller(1, id);
+    }
+
     fn refuse_at_controller(&mut self, controller: u16, id: u16) {
         self.tell_controller(controller, controller::Input::Refused(NodeId(id)));
     }

@@ -108,10 +108,7 @@ fn proof_is_not_braked() {
 
 #[test]
 fn a_gateway_that_speaks_again_was_judged_falsely_and_gets_twice_the_time() {
-    let mut run = Run::started(PLAIN, 3, 1);
-    run.silence_after_beat(2);
-    run.advance(100);
-    assert_eq!(run.said().len(), 1);
+    let mut run = judged(3);
     assert_eq!(run.detector.counters().falses, 0);
 
     run.silent.clear();
@@ -130,9 +127,7 @@ fn a_gateway_that_speaks_again_was_judged_falsely_and_gets_twice_the_time() {
 
 #[test]
 fn the_doubt_about_a_boot_ends_after_ten_minutes() {
-    let mut run = Run::started(PLAIN, 3, 1);
-    run.silence_after_beat(2);
-    run.advance(100);
+    let mut run = judged(3);
     run.silent.clear();
     run.advance(600_100);
     run.said();
@@ -145,12 +140,10 @@ fn the_doubt_about_a_boot_ends_after_ten_minutes() {
 
 #[test]
 fn a_gateway_that_was_judged_falsely_counts_again_at_once_when_no_other_lives() {
-    let mut run = Run::started(PLAIN, 2, 1);
-    run.silence_after_beat(2);
-    run.advance(100);
+    let mut run = judged(2);
     run.silent.clear();
     run.advance(50);
-    assert_eq!(run.said().len(), 1);
+    assert_eq!(run.said(), []);
 
     run.silent.insert((1, 0));
     run.refuse(1);
@@ -166,10 +159,7 @@ fn a_gateway_that_was_judged_falsely_counts_again_at_once_when_no_other_lives() 
 
 #[test]
 fn a_gateway_that_stutters_does_not_count_as_living_again() {
-    let mut run = Run::started(PLAIN, 3, 1);
-    run.silence_after_beat(2);
-    run.advance(100);
-    assert_eq!(run.said().len(), 1);
+    let mut run = judged(3);
 
     for _ in 0..10 {
         run.silent.clear();
@@ -179,4 +169,13 @@ fn a_gateway_that_stutters_does_not_count_as_living_again() {
     }
 
     assert_eq!(run.said(), []);
+}
+
+/// Of so many gateways the second was silent for as long as is believed.
+fn judged(gateways: u16) -> Run {
+    let mut run = Run::started(PLAIN, gateways, 1);
+    run.silence_after_beat(2);
+    run.advance(100);
+    assert_eq!(run.said().len(), 1);
+    run
 }

@@ -5,8 +5,7 @@ use super::*;
 #[test]
 fn a_gateway_that_returns_in_a_new_boot_gets_calls_again() {
     let mut world = World::started();
-    world.refuse_at_b2b(10);
-    world.refuse_at_controller(1, 10);
+    world.prove_dead(10);
     assert_eq!(world.living(), [11, 12]);
 
     world.boots[0] = 2;
@@ -38,8 +37,7 @@ fn a_gateway_that_was_stopped_for_a_while_stays_out_until_it_is_steady_and_can_d
 #[test]
 fn a_gateway_that_was_judged_falsely_gets_calls_at_once_when_the_last_other_dies() {
     let mut world = World::started();
-    world.refuse_at_b2b(12);
-    world.refuse_at_controller(1, 12);
+    world.prove_dead(12);
     world.stopped.insert(10);
     world.advance(200);
     assert_eq!(world.deaths(), [12, 10]);
@@ -49,8 +47,7 @@ fn a_gateway_that_was_judged_falsely_gets_calls_at_once_when_the_last_other_dies
     assert_eq!(world.living(), [11]);
 
     world.stopped.insert(11);
-    world.refuse_at_b2b(11);
-    world.refuse_at_controller(1, 11);
+    world.prove_dead(11);
     world.advance(20);
     assert_eq!(world.deaths(), [11]);
     assert_eq!(world.living(), [10]);
