@@ -16,6 +16,8 @@ pub struct Manners {
     pub acks: bool,
     /// Whether it answers a BYE.
     pub answers_bye: bool,
+    /// What it answers to a request inside a call that it has lost; `None`: nothing at all.
+    pub lost_call: Option<u16>,
     /// From which socket its answers go out.
     pub answers_from: AnswersFrom,
     /// From which port its RTP goes out once the call was re-INVITEd.
@@ -37,6 +39,7 @@ impl Default for Manners {
             same_version: SameVersion::Ignored,
             acks: true,
             answers_bye: true,
+            lost_call: Some(481),
             answers_from: AnswersFrom::OwnSocket,
             speaks_from: SpeaksFrom::OwnPort,
             glares: 0,

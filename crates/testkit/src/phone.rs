@@ -52,7 +52,7 @@ pub enum Command {
     /// Ends the call, whatever its stage.
     Hangup,
     /// Loses the call without a word, as a phone that was switched off and on:
-    /// whoever asks about it later is answered 481.
+    /// whoever asks about it later is answered as its manners say.
     Forget,
     /// Holds the other side: an INVITE with `a=sendonly`.
     Hold,

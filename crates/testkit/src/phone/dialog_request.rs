@@ -21,7 +21,10 @@ impl Phone {
         let method = sip.method();
         let Some(call) = call else {
             self.note_unknown(desk, sip);
-            return self.refuse(desk, sip, key, 481);
+            return match self.manners.lost_call {
+                Some(status) => self.refuse(desk, sip, key, status),
+                None => self.keep_silent(desk, key, method),
+            };
         };
         let now = sip.cseq().map_or(0, |(number, _)| number);
         if let Some(before) = call.remote_cseq
