@@ -5,7 +5,7 @@ use std::time::Duration;
 use driver::NodeId;
 use driver::sim::Path;
 use driver::store::MemoryDisk;
-use testkit::{Command, PhoneId, State};
+use testkit::{Command, Manners, PhoneId, State};
 
 use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_MEDIAGATE, Setup, World};
 
@@ -123,9 +123,13 @@ fn a_b2b_that_is_back_before_its_gate_ends_no_voice() {
 
 #[test]
 fn t39_a_phone_that_forgot_its_call_while_only_the_b2b_was_away_is_found_out() {
-    for (seed, held) in [(7, false), (8, true)] {
+    let answers = [Some(481), Some(603), None];
+    let runs = answers.into_iter().flat_map(|answer| [(answer, false), (answer, true)]);
+    for ((lost_call, held), seed) in runs.zip(70..) {
         let disk = MemoryDisk::default();
         let mut world = talking(seed, &disk);
+        let manners = Manners { lost_call, ..Manners::default() };
+        world.scenario.plan(Duration::ZERO, A, Command::Behave(Box::new(manners)));
         if held {
             world.scenario.plan(Duration::ZERO, B, Command::Hold);
             world.run(Duration::from_secs(1));
@@ -137,7 +141,8 @@ fn t39_a_phone_that_forgot_its_call_while_only_the_b2b_was_away_is_found_out() {
         world.run(Duration::from_secs(35));
 
         let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
-        assert_eq!(states, [State::Idle, State::Idle], "held: {held}\n{}", world.scenario);
+        let how = format!("{lost_call:?}, held: {held}");
+        assert_eq!(states, [State::Idle, State::Idle], "{how}\n{}", world.scenario);
         assert_eq!(world.live_calls(), 0);
     }
 }
