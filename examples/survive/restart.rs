@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use examples::account::{clock, pause, wait_for};
 use examples::figures::Figures;
 use serde::Serialize;
-use testkit::{Command, Event, PhoneId, What};
+use testkit::{Command, Event, Manners, PhoneId, What};
 
 use crate::survive::args::Role;
 use crate::survive::controls::{Controls, Groups};
@@ -24,6 +24,9 @@ const AFTER: Duration = Duration::from_secs(3);
 const STORED: Duration = Duration::from_secs(1);
 /// One call in so many is lost at one of its phones meanwhile.
 const FORGOTTEN_EVERY: u32 = 5;
+/// What such a phone answers when it is asked. Who says nothing at all takes 32 s to be given up: that
+/// is tried where everything was away, and comes last here.
+const ANSWERS: [Option<u16>; 3] = [Some(481), Some(603), None];
 
 /// What the phones saw of one restart.
 #[derive(Clone, Debug, Serialize)]
@@ -75,9 +78,14 @@ impl Show<'_> {
             }
             None => self.servers.processes.kill(|_| true)?,
         }
-        self.stage.plan(
-            (0..forgotten).map(|index| (at, forgets(calls, index), Command::Forget)).collect(),
-        );
+        let answers = if role.is_none() { &ANSWERS[..] } else { &ANSWERS[..2] };
+        // Callers and callees take turns, so each answer comes from both.
+        let answers = answers.iter().flat_map(|answer| [*answer; 2]).cycle();
+        let lost = (0..forgotten).zip(answers).flat_map(|(index, answer)| {
+            let phone = forgets(calls, index);
+            [(at, phone, lost_call(answer)), (at, phone, Command::Forget)]
+        });
+        self.stage.plan(lost.collect());
         pause(AWAY);
         let back_at = clock();
         self.servers.start_all()?;
@@ -89,6 +97,8 @@ impl Show<'_> {
         pause(AFTER);
         let ended = self.stage.idle();
         let seen = self.stage.end(calls - forgotten)?;
+        let asked = |index| (clock(), forgets(calls, index), lost_call(ANSWERS[0]));
+        self.stage.plan((0..forgotten).map(asked).collect());
         self.servers.processes.check()?;
         if self.args.ladder {
             self.tell_ladder(at, &seen.entries);
@@ -165,6 +175,11 @@ impl Restart {
             controls.line()
         )
     }
+}
+
+/// How a phone takes questions about a call that it has lost.
+fn lost_call(answer: Option<u16>) -> Command {
+    Command::Behave(Box::new(Manners { lost_call: answer, ..Manners::default() }))
 }
 
 /// The phone that forgets, of the last calls, as the first ones are tried: callers and callees in turn.
