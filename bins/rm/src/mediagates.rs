@@ -319,6 +319,8 @@ impl Mediagate {
         if self.boot() != Some(boot) {
             self.open.clear();
             self.digest = Digest::default();
+            // It keeps the calls and port numbers of an earlier life of ours until it hears of them.
+            self.sync_at = Some(now + SYNC_AFTER);
         } else if std::mem::take(&mut self.broken) {
             // Commands may have been lost with the link before.
             unsure.extend(self.open.keys().copied());

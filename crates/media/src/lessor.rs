@@ -14,8 +14,9 @@ use crate::frame::{
 use blocks::{Blocks, Holder};
 use calls::{Calls, Obeyed};
 
-/// How long the blocks of a node that is gone are kept for it, and its calls for it and its standby. A block in which
-/// a call is open stays until that ends.
+/// How long the blocks of a node that is gone are kept for it, and its calls for it and its standby. Those of a former
+/// boot stay no longer than until the next one has said which calls it holds. A block in which a call is open stays
+/// until that ends.
 pub const GONE_MAX: Duration = Duration::from_secs(60);
 
 /// A node of the cluster, at the other end of a link.
@@ -268,7 +269,9 @@ impl Lessor {
             }
             Command::Digest(theirs) => {
                 let held: Digest = self.calls.held_by(peer).collect();
-                if held != theirs {
+                if held == theirs {
+                    self.end_former(now, peer);
+                } else {
                     self.tell(peer, Notice::DigestDiffers(DigestDiffers { held }));
                 }
             }
@@ -331,6 +334,19 @@ impl Lessor {
         if !calls.is_empty() {
             self.tell(peer, Notice::Missing(Missing { calls }));
         }
+        self.end_former(now, peer);
+    }
+
+    /// Takes back the blocks of a peer's former boots: it has said all that it goes on with of their calls.
+    fn end_former(&mut self, now: Instant, peer: Peer) {
+        let blocks = &mut self.blocks;
+        self.former.retain(|(_, holder)| {
+            let is_done = holder.peer == peer;
+            if is_done {
+                blocks.take_back(now, *holder);
+            }
+            !is_done
+        });
     }
 
     /// What a worker has to say goes to the holder as it is now.

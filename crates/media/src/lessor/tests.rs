@@ -294,6 +294,32 @@ fn a_new_boot_of_a_peer_has_no_blocks_and_the_old_ones_return_in_a_minute() {
 }
 
 #[test]
+fn blocks_of_a_former_boot_return_as_soon_as_the_next_one_has_said_which_calls_it_holds() {
+    let says = [
+        Command::Sync(Sync { calls: vec![(CallId(1), 4)] }),
+        Command::Digest([CallId(1)].into_iter().collect()),
+    ];
+    for says in says {
+        let mut run = Run::leased();
+        run.open(A, 1, 3, [10_000, 10_002]);
+        run.up(A, 8);
+        run.up(B, 8);
+        run.command(A, Command::Digest(Digest::default()));
+        assert_eq!(run.lessor.blocks_free(), 2, "it does not know yet what it holds");
+        run.command(B, Command::Digest(Digest::default()));
+        assert_eq!(run.lessor.blocks_free(), 2, "another peer's word counts for nothing");
+
+        run.command(A, says);
+        assert_eq!(run.lessor.blocks_free(), 3, "one has an open call");
+        run.close(A, 1, 4);
+        assert_eq!(run.lessor.blocks_free(), 4);
+        assert_eq!(run.lease(A, 9).len(), 4);
+        run.advance(120_000);
+        assert_eq!(run.lessor.blocks_free(), 0, "those of this boot stay");
+    }
+}
+
+#[test]
 fn a_boot_that_returns_after_another_of_its_id_keeps_its_blocks() {
     let mut run = Run::new(4, 1);
     run.up(A, 7);
