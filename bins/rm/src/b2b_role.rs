@@ -86,6 +86,9 @@ pub(crate) struct B2bRole {
     bare: u64,
     /// Copies that were taken and cannot be read.
     pub(crate) unread: u64,
+    /// How often a call found no place for its media since that was said.
+    unplaced: u64,
+    unplaced_told_at: Option<Instant>,
     /// Messages that were not sent for want of a lease.
     pub(crate) muted: u64,
     /// Messages of phones that were dropped because too many waited for slots to change hands.
@@ -127,6 +130,8 @@ impl B2bRole {
             is_replaced: false,
             bare: 0,
             unread: 0,
+            unplaced: 0,
+            unplaced_told_at: None,
             muted: 0,
             unheard: 0,
             wishes: VecDeque::new(),
@@ -335,19 +340,32 @@ impl B2bRole {
         let answer = match self.mediagates.place(now, call, wanted, &self.verdicts) {
             Ok((holder, standby)) => Input::Placed { call, holder, standby },
             Err(why) => {
-                let why_text = match (wanted, why) {
-                    (Wanted::Standby { .. }, _) => "no other mediagate that has room lives",
-                    (Wanted::Both, NotPlaced::NoGateway) => "no mediagate lives",
-                    (Wanted::Both, NotPlaced::Full) => {
-                        "ports or files of the mediagates are exhausted"
+                match wanted {
+                    Wanted::Both => self.tell_unplaced(now, call, why),
+                    Wanted::Standby { .. } => {
+                        debug!(%call, "no other mediagate that has room lives: no standby");
                     }
-                };
-                let what = if wanted == Wanted::Both { "the media" } else { "a standby" };
-                debug!(%call, why = why_text, "no place for {what}");
+                }
                 Input::NotPlaced { call, why }
             }
         };
         self.b2b.handle_input(now, answer);
+    }
+
+    /// Says that a call has no place for its media, at most once a minute.
+    fn tell_unplaced(&mut self, now: Instant, call: CallId, why: NotPlaced) {
+        let why = match why {
+            NotPlaced::NoGateway => "no mediagate lives",
+            NotPlaced::Full => "ports or files of the mediagates are exhausted",
+        };
+        self.unplaced += 1;
+        if self.unplaced_told_at.is_some_and(|at| now < at + UNPLACED_PERIOD) {
+            debug!(%call, why, "no place for the media");
+            return;
+        }
+        self.unplaced_told_at = Some(now);
+        let times = std::mem::take(&mut self.unplaced);
+        warn!(%call, times, why, "no place for the media of a call");
     }
 }
 
@@ -356,6 +374,9 @@ const GIVING_MAX: Duration = Duration::from_millis(500);
 
 /// By then every gate knows who owns slots that were given away.
 const LINGER: Duration = Duration::from_millis(200);
+
+/// How often it is said that calls find no place for their media.
+const UNPLACED_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long the way by which something of a gate came is taken back to it.
 const WAY: Duration = Duration::from_secs(1);

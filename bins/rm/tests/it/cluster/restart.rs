@@ -7,6 +7,7 @@ use driver::sim::Path;
 use driver::store::MemoryDisk;
 use testkit::{Command, Manners, PhoneId, State};
 
+use super::details::Warnings;
 use super::world::{B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_MEDIAGATE, Setup, World};
 
 const A: PhoneId = PhoneId(0);
@@ -81,6 +82,33 @@ fn t39_a_call_whose_phones_hung_up_meanwhile_ends_and_nothing_rings() {
     let states = [A, B].map(|phone| world.scenario.fleet().state(phone));
     assert_eq!(states, [State::Idle, State::Idle], "{}", world.scenario);
     assert_eq!(world.live_calls(), 0);
+}
+
+#[test]
+fn mediagates_of_the_fewest_ports_serve_the_next_life_of_a_b2b_and_a_refusal_is_told() {
+    let warnings = Warnings::listen();
+    let disk = MemoryDisk::default();
+    let setup = Setup { disk: Some(disk), ports: 10_000..=10_127, ..Setup::new(Layout::Three) };
+    let mut world = World::build(11, setup);
+    world.start();
+    world.run(Duration::from_secs(3));
+    let no_place = || warnings.count("no place for the media of a call");
+    assert_eq!(no_place(), 0);
+
+    world.scenario.sim().crash(B2B);
+    world.scenario.sim().restart(B2B);
+    world.run(Duration::from_secs(1));
+    for _ in 0..2 {
+        world.call(A, B);
+        world.run(Duration::from_millis(100));
+        assert_eq!(world.scenario.fleet().state(A), State::Idle, "{}", world.scenario);
+    }
+    assert_eq!(no_place(), 1, "once a minute");
+    world.run(Duration::from_secs(5));
+    world.call(A, B);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B)]);
+    end(&mut world);
 }
 
 /// What a mediagate does not hear of for 30 s it closes.

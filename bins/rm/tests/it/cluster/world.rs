@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,8 @@ pub(crate) struct Setup {
     /// How many addresses the phones share.
     pub(crate) hops: u16,
     pub(crate) ip: fn(u8) -> IpAddr,
+    /// The ports of each mediagate.
+    pub(crate) ports: RangeInclusive<u16>,
     /// What is changed in the configuration of each `rm`.
     pub(crate) tune: fn(&mut rm::Config),
     /// What every `rm` draws from, as no two processes should.
@@ -97,6 +100,7 @@ impl Setup {
             // Each has an address of its own, as behind no two phones stands one next hop.
             hops: 10,
             ip,
+            ports: 10_000..=32_767,
             tune: |_| (),
             one_seed: None,
         }
@@ -142,7 +146,8 @@ impl World {
     /// Builds a cluster with ten phones.
     pub(crate) fn build(seed: u64, setup: Setup) -> Self {
         super::details::install();
-        let Setup { layout, disk, streams, tls, elsewhere, hops, ip, tune, one_seed } = setup;
+        let Setup { layout, disk, streams, tls, elsewhere, hops, ip, ports, tune, one_seed } =
+            setup;
         let gate_at = |gate| SocketAddr::new(ip(host_number(layout, gate)), 5060);
         let phones = testkit::Config {
             phones: 10,
@@ -186,6 +191,7 @@ impl World {
             let config = mediagate::Config {
                 forwarding: Forwarding::Inline,
                 standby: id == OTHER_MEDIAGATE,
+                ports: ports.clone(),
                 ..mediagate::Config::new(id, ip(host), 7131, 7231)
             };
             scenario.add(id, ip(host), &[], move |start| {
