@@ -171,7 +171,7 @@ impl B2bRole {
 
     /// Returns whether nothing is left to do of a role that drains. `has_gate`: in this process, and phones
     /// signal through it whoever owns their calls.
-    pub(crate) fn is_drained(&self, has_gate: bool) -> bool {
+    pub(crate) fn is_drained(&mut self, now: Instant, has_gate: bool) -> bool {
         let mut reigns = self.ownership.map().reigns();
         if has_gate && reigns.any(|(_, reign)| reign.owner != self.own) {
             return false;
@@ -180,8 +180,8 @@ impl B2bRole {
         let is_quiet = self.replicator.waiting() == 0 && self.held.is_empty();
         let has_none = self.ownership.own().is_empty() && is_quiet;
         let is_done = gives_nothing && (self.b2b.is_drained() || has_none);
-        let has_said_all = self.exits.is_empty() && self.details.waiting() == 0;
-        is_done && self.restoring.is_empty() && has_said_all
+        let is_silent = self.restoring.is_empty() && self.exits.is_empty();
+        is_done && is_silent && !self.details.keep_the_end(now)
     }
 
     /// A message for one of our slots, or for one that is not.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use b2bua::Detail;
 use driver::Output;
 use failover::{CallId, SlotSet};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::journal;
 
@@ -26,6 +26,8 @@ pub(crate) struct Details {
     again_at: Option<Instant>,
     /// The operator was told that nothing is written.
     is_in_trouble: bool,
+    /// Since when nothing but these keeps the process from ending, and whether that was said.
+    kept_since: Option<(Instant, bool)>,
     /// How many were given up, as too many waited.
     pub(crate) lost: u64,
     outputs: VecDeque<Output>,
@@ -93,6 +95,24 @@ impl Details {
         self.writing.len() + self.refused.len()
     }
 
+    /// Returns whether these keep a process from ending that has nothing else to do. Tells of it when that
+    /// is for long.
+    pub(super) fn keep_the_end(&mut self, now: Instant) -> bool {
+        let waiting = self.waiting();
+        if waiting == 0 {
+            return false;
+        }
+        let (since, is_told) = self.kept_since.get_or_insert((now, false));
+        if !*is_told && *since + PAUSE <= now {
+            *is_told = true;
+            warn!(
+                waiting,
+                "the end waits until details of calls are written; a second SIGTERM ends without them"
+            );
+        }
+        true
+    }
+
     pub(super) fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -103,7 +123,7 @@ impl Details {
     }
 }
 
-/// After a line was lost, nothing is tried again for so long.
+/// After a line was lost, nothing is tried again for so long, and so long an end waits without a word.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between what is tried again and the next part of it.
 const NEXT: Duration = Duration::from_millis(100);

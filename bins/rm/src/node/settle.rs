@@ -41,7 +41,7 @@ impl Rm {
         let has_gate = self.gate.is_some();
         if self.draining
             && !self.stopped
-            && self.b2b.as_ref().is_none_or(|role| role.is_drained(has_gate))
+            && self.b2b.as_mut().is_none_or(|role| role.is_drained(now, has_gate))
             && self.membership.as_ref().is_none_or(Membership::may_leave)
         {
             self.stopped = true;

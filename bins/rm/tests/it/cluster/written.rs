@@ -7,7 +7,7 @@ use driver::sim::Pen;
 use driver::store::MemoryDisk;
 use testkit::{PhoneId, State};
 
-use super::details::Details;
+use super::details::{Details, Warnings};
 use super::pair::talking;
 use super::world::{B2B, CONTROLLER, GATE, Layout, OTHER_GATE, World};
 
@@ -82,7 +82,7 @@ fn a_detail_that_nobody_reads_is_written_by_the_next_owner() {
 /// No other b2b would ever write them.
 #[test]
 fn the_only_b2b_ends_when_its_details_are_written() {
-    let details = Details::listen();
+    let (details, warnings) = (Details::listen(), Warnings::listen());
     let mut world = World::new(34, Layout::Three);
     world.start();
     world.call(A, B);
@@ -93,6 +93,7 @@ fn the_only_b2b_ends_when_its_details_are_written() {
     world.scenario.sim().tell(B2B, Input::Drain);
     world.run(Duration::from_secs(70));
     assert!(world.scenario.sim().is_running(B2B));
+    assert_eq!(warnings.count("the end waits until details of calls are written"), 1);
 
     world.scenario.sim().set_pen(B2B, Pen::Writes);
     world.run(Duration::from_secs(2));
