@@ -32,7 +32,7 @@ impl Config {
             read_links(&links, security.as_ref(), &mut config);
             read_http(&root.table("http"), &mut config);
             let store = root.table("store");
-            config.store = store.key("path").folder();
+            read_store(&store, &mut config);
             config.log = LogConfig::read(&root.table("log")).unwrap_or(config.log);
             let segment = root.table("segment");
             read_segment(&segment, &mut config);
@@ -242,15 +242,35 @@ fn read_sessions(b2b: &Table<'_>, config: &mut Config) {
     let settings = &mut config.b2b;
     let seconds = b2b.key("min_se").integer(90..=86_400_u32);
     settings.min_se = seconds.unwrap_or(settings.min_se);
-    let key = b2b.key("session_expires");
-    if let Some(seconds) = key.integer(0..=86_400_u32) {
-        settings.session_expires = seconds;
+    let expires = b2b.key("session_expires").integer(0..=86_400_u32);
+    settings.session_expires = expires.unwrap_or(settings.session_expires);
+    let (min, longest) = (settings.min_se, settings.session_expires);
+    if longest == 0 || min <= longest {
+        return;
     }
-    if settings.session_expires != 0 && settings.session_expires < settings.min_se {
-        let (expires, min) = (settings.session_expires, settings.min_se);
+    if expires.is_some() {
         b2b.key("session_expires").fault(format!(
-            "is {expires}, less than `min_se`, {min}: no session may be so short; 0 turns timers off"
+            "is {longest}, less than `min_se`, {min}: no session may be so short; 0 turns timers off"
         ));
+    } else if seconds.is_some() {
+        b2b.key("min_se").fault(format!(
+            "is {min}, more than {longest}, which `session_expires` is where the file does not say: \
+             set that too, or let sessions be shorter"
+        ));
+    }
+}
+
+fn read_store(store: &Table<'_>, config: &mut Config) {
+    config.store = store.key("path").folder();
+    let Some(folder) = &config.store else { return };
+    for (name, what) in [("details", "a folder"), ("numbers", "a file"), ("records", "a file")] {
+        let path = folder.join(name);
+        if path.exists() && path.is_dir() != (what == "a folder") {
+            let path = path.display();
+            store
+                .key("path")
+                .fault(format!("is a folder where {path} is not {what}: move it away"));
+        }
     }
 }
 

@@ -129,6 +129,27 @@ fn a_store_is_a_folder() {
 }
 
 #[test]
+fn what_is_in_the_way_in_a_store_is_told() {
+    let name = format!("holdline-config-store-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(folder.join("records")).unwrap();
+    let text = format!("[store]\npath = \"{}\"\n[http]", folder.display());
+    let records = fault("[http]", &text);
+    std::fs::remove_dir(folder.join("records")).unwrap();
+    std::fs::write(folder.join("details"), "a line").unwrap();
+    let details = fault("[http]", &text);
+    std::fs::remove_file(folder.join("details")).unwrap();
+    std::fs::create_dir(folder.join("details")).unwrap();
+    let sound = Config::parse(&WHOLE.replacen("[http]", &text, 1));
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let at = format!("line 10: `path` in [store] is a folder where {}/", folder.display());
+    assert_eq!(records, format!("{at}records is not a file: move it away"));
+    assert_eq!(details, format!("{at}details is not a folder: move it away"));
+    assert!(sound.is_ok());
+}
+
+#[test]
 fn sessions_have_timers_of_half_an_hour_unless_the_file_says_otherwise() {
     let read = |text: &str| {
         let whole = WHOLE.replacen("[[route]]", &format!("[b2b]\n{text}\n[[route]]"), 1);
@@ -142,5 +163,7 @@ fn sessions_have_timers_of_half_an_hour_unless_the_file_says_otherwise() {
     let refused = |text: &str| fault("[[route]]", &format!("[b2b]\n{text}\n[[route]]"));
     assert!(refused("min_se = 89").contains("`min_se`"));
     assert!(refused("session_expires = 80").contains("less than `min_se`"));
-    assert!(refused("min_se = 1801").contains("`session_expires` in [b2b] is 1800, less than"));
+    let more = refused("min_se = 1801");
+    assert!(more.starts_with("line 18: `min_se` in [b2b] is 1801, more than 1800"), "{more}");
+    assert!(!more.contains("`session_expires` in"), "it is not in the file: {more}");
 }
