@@ -43,6 +43,9 @@ fn calls_with_media_go_on_unprotected_on_a_disk_that_is_full_or_read_only() {
         hold_resume_and_end(&mut world);
         assert_eq!(world.figure(B2B, "rm_details_waiting"), 2);
         assert_eq!(warnings.count("call details cannot be written"), 1);
+        // It stands when the disk takes records again.
+        world.call(C, D);
+        world.run(Duration::from_secs(3));
 
         disk.refuse(None);
         world.scenario.sim().set_pen(B2B, Pen::Writes);
@@ -54,8 +57,7 @@ fn calls_with_media_go_on_unprotected_on_a_disk_that_is_full_or_read_only() {
         disk.crash(world.scenario.now(), Duration::from_millis(30));
         world.scenario.sim().restart(B2B);
         world.run(Duration::from_secs(4));
-        world.scenario.assert_talking(&[(A, B)]);
-        hold_resume_and_end(&mut world);
+        end_both(&mut world);
     }
 }
 
@@ -157,10 +159,7 @@ fn frames_of_an_older_epoch_that_come_again_change_nothing() {
 
     assert_eq!((sip_seen(&world), takeovers(&world)), before, "{}", world.scenario);
     assert_eq!((world.figure(other, "rm_slots"), world.slots()), (256, 256));
-    world.scenario.assert_talking(&[(A, B), (C, D)]);
-    world.hang_up(C);
-    world.run(Duration::from_secs(1));
-    hold_resume_and_end(&mut world);
+    end_both(&mut world);
 }
 
 /// A copy of its file is started on another machine: what voters hear then.
@@ -193,6 +192,14 @@ fn of_two_processes_of_one_node_the_older_says_so_and_the_calls_live_on_elsewher
     assert_eq!([owner, other].map(|b2b| world.figure(b2b, "rm_replaced")), [1, 0]);
     assert_eq!((world.owner(), world.figure(other, "rm_slots")), (Some(other), 256));
     hold_resume_and_end(&mut world);
+}
+
+/// Two calls stand, and end.
+fn end_both(world: &mut World) {
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    world.hang_up(C);
+    world.run(Duration::from_secs(1));
+    hold_resume_and_end(world);
 }
 
 /// Everything of a kind that nodes are told within a time.

@@ -199,16 +199,32 @@ fn a_short_pause_of_the_owner_is_nothing_and_a_long_one_a_takeover() {
 
 #[test]
 fn t36_a_call_that_ended_at_the_taker_does_not_come_back_with_the_old_owner() {
-    let (mut world, owner, _) = talking(7, Layout::Pair);
-    world.scenario.sim().crash(owner);
-    world.run(Duration::from_secs(1));
-    world.hang_up(A);
-    world.run(Duration::from_secs(2));
-    world.scenario.assert_idle();
-    world.scenario.sim().restart(owner);
-    world.run(Duration::from_secs(10));
-    world.scenario.assert_idle();
-    assert_eq!(world.live_calls(), 0);
+    for pauses in [false, true] {
+        let (mut world, owner, taker) = talking(7, Layout::Pair);
+        if pauses {
+            world.scenario.sim().pause(owner);
+        } else {
+            world.scenario.sim().crash(owner);
+        }
+        world.run(Duration::from_secs(1));
+        world.hang_up(A);
+        world.run(Duration::from_secs(2));
+        world.scenario.assert_idle();
+        let before = sip_seen(&world);
+        if pauses {
+            world.scenario.sim().resume(owner);
+        } else {
+            world.scenario.sim().restart(owner);
+        }
+        world.run(Duration::from_secs(10));
+        // What it holds of the call by now it would go on with.
+        world.scenario.sim().crash(taker);
+        world.run(Duration::from_secs(5));
+
+        assert_eq!(world.figure(owner, "rm_slots"), 256, "pauses: {pauses}");
+        world.scenario.assert_idle();
+        assert_eq!((world.live_calls(), sip_seen(&world)), (0, before), "pauses: {pauses}");
+    }
 }
 
 #[test]
