@@ -8,10 +8,7 @@ fn nothing_ends_when_nobody_reads_the_log_any_more() {
     program.log_until("listening for SIP");
     program.close_log();
 
-    let phone = UdpSocket::bind("127.9.47.9:0").unwrap();
-    phone.connect("127.9.47.1:5060").unwrap();
-    // From its answer on somebody owns the slots.
-    ask(&phone, "OPTIONS", "owned");
+    let phone = served_phone("127.9.47.");
     for call in ["first", "second"] {
         // A line is written about each.
         let answer = ask(&phone, "REGISTER", call);
@@ -27,10 +24,7 @@ fn calls_go_on_while_the_log_is_not_read() {
     program.log_until("listening for SIP");
     program.stall_log();
 
-    let phone = UdpSocket::bind("127.9.48.9:0").unwrap();
-    phone.connect("127.9.48.1:5060").unwrap();
-    // From its answer on somebody owns the slots.
-    ask(&phone, "OPTIONS", "owned");
+    let phone = served_phone("127.9.48.");
     for call in 0..60 {
         // A line is written about each, and the pipe takes but few.
         let answer = ask(&phone, "REGISTER", &format!("stalled-{call}"));
@@ -51,10 +45,7 @@ fn a_process_ends_though_its_log_is_not_read() {
     program.log_until("listening for SIP");
     program.stall_log();
 
-    let phone = UdpSocket::bind("127.9.49.9:0").unwrap();
-    phone.connect("127.9.49.1:5060").unwrap();
-    // From its answer on somebody owns the slots.
-    ask(&phone, "OPTIONS", "owned");
+    let phone = served_phone("127.9.49.");
     for call in 0..60 {
         ask(&phone, "REGISTER", &format!("unheard-{call}"));
     }
@@ -76,10 +67,7 @@ fn files_that_may_not_grow_are_a_full_disk_and_end_nothing() {
     let lines = program.log_until("listening for SIP");
     assert!(lines.iter().any(|line| line.contains("the file may not grow")), "{lines:#?}");
 
-    let phone = UdpSocket::bind("127.9.50.9:0").unwrap();
-    phone.connect("127.9.50.1:5060").unwrap();
-    // From its answer on somebody owns the slots.
-    ask(&phone, "OPTIONS", "owned");
+    let phone = served_phone("127.9.50.");
     let invite = ask(&phone, "INVITE", "limited");
     assert!(invite.starts_with("SIP/2.0 503 "), "{invite}");
     #[expect(clippy::disallowed_methods, reason = "a real process takes its time")]
@@ -101,10 +89,7 @@ fn a_store_that_was_cut_off_is_told_in_one_line() {
     let config = file("cut-off", &format!("{text}\n[store]\npath = {folder:?}\n"));
     let mut program = Program::start(RM, &config);
     program.log_until("listening for SIP");
-    let phone = UdpSocket::bind("127.9.51.9:0").unwrap();
-    phone.connect("127.9.51.1:5060").unwrap();
-    // From its answer on somebody owns the slots.
-    ask(&phone, "OPTIONS", "owned");
+    let phone = served_phone("127.9.51.");
     ask(&phone, "REGISTER", "cut-off");
     assert!(program.drain().success());
 
@@ -120,6 +105,14 @@ fn a_store_that_was_cut_off_is_told_in_one_line() {
         assert!(about == 1 && !has_others, "cut off at {len}: {lines:#?}");
         assert!(program.drain().success());
     }
+}
+
+/// Returns a phone of a network in which somebody owns the slots: it had an answer.
+fn served_phone(network: &str) -> UdpSocket {
+    let phone = UdpSocket::bind(format!("{network}9:0")).unwrap();
+    phone.connect(format!("{network}1:5060")).unwrap();
+    ask(&phone, "OPTIONS", "owned");
+    phone
 }
 
 /// The usual file, with a line in the log for each registration.
