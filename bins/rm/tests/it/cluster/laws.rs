@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use testkit::{Config, Entry, Event, PhoneId, What};
+use testkit::{Config, Entry, Event, Fault, PhoneId, What};
 
 /// A phone that does not answer a move for so long is left alone, and its next hop is free again.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -136,6 +136,41 @@ fn invite(bytes: &[u8]) -> Option<u16> {
     answer.get(..3)?.parse().ok().filter(|_| is_invite)
 }
 
+/// Returns the INVITEs that came before the ACK of a 2xx, by phone and CSeq number, and when that was
+/// first sent.
+pub(crate) fn unacknowledged(entries: &[Entry]) -> Vec<(PhoneId, u32, Instant)> {
+    let mut waiting = BTreeMap::<PhoneId, (Instant, u32)>::new();
+    let mut early = Vec::new();
+    for Entry { at, phone, what } in entries {
+        let Some(phone) = *phone else { continue };
+        match what {
+            What::Sent { bytes, .. }
+                if invite(bytes).is_some_and(|it| (200..300).contains(&it)) =>
+            {
+                let answered = cseq(bytes);
+                if waiting.get(&phone).is_none_or(|(_, cseq)| *cseq != answered) {
+                    waiting.insert(phone, (*at, answered));
+                }
+            }
+            What::Received { bytes, .. } if bytes.starts_with(b"ACK ") => {
+                let acknowledged = cseq(bytes);
+                waiting.retain(|other, (_, cseq)| *other != phone || *cseq != acknowledged);
+            }
+            What::Fault(Fault::InviteTooEarly { cseq }) => {
+                early.extend(waiting.get(&phone).map(|(since, _)| (phone, *cseq, *since)));
+            }
+            What::Sent { .. } | What::Received { .. } | What::Event(_) | What::Fault(_) => {}
+        }
+    }
+    early
+}
+
+fn cseq(bytes: &[u8]) -> u32 {
+    let text = String::from_utf8_lossy(bytes);
+    let value = text.lines().find_map(|line| line.strip_prefix("CSeq: "));
+    value.and_then(|value| value.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
 /// Returns the phones whose media were moved.
 pub(crate) fn moved(entries: &[Entry]) -> Vec<PhoneId> {
     let moves = |entry: &&Entry| entry.what == What::Event(Event::Reinvite { moves: true });
@@ -146,7 +181,7 @@ pub(crate) fn moved(entries: &[Entry]) -> Vec<PhoneId> {
 pub(crate) fn repeated_byes(entries: &[Entry]) -> BTreeMap<PhoneId, usize> {
     let mut repeats = BTreeMap::new();
     for Entry { phone, what, .. } in entries {
-        let What::Fault(testkit::Fault::AfterEnd { method }) = what else { continue };
+        let What::Fault(Fault::AfterEnd { method }) = what else { continue };
         if let Some(phone) = phone
             && method == "BYE"
         {

@@ -195,7 +195,7 @@ impl Plan {
     pub(crate) fn may_cost(&self, call: &PlannedCall, harm: Harm) -> bool {
         let phones = [call.from, call.to];
         let streams = phones.iter().any(|phone| phone.0 < self.streams);
-        let signals = [GATE, OTHER_GATE, B2B, OTHER_B2B].into_iter().any(|node| harm.hits(node));
+        let signals = harm.hits_signalling();
         phones.into_iter().any(|phone| self.takes_the_way(harm, phone)) || (streams && signals)
     }
 
@@ -209,6 +209,11 @@ impl Harm {
     /// Whether another b2b may have to go on with calls.
     pub(crate) fn hits_a_b2b(self) -> bool {
         self.hits_one_of([B2B, OTHER_B2B])
+    }
+
+    /// Whether a gate or a b2b is harmed.
+    pub(crate) fn hits_signalling(self) -> bool {
+        self.hits_one_of([B2B, OTHER_B2B]) || self.hits_one_of([GATE, OTHER_GATE])
     }
 
     fn hits_one_of(self, nodes: [NodeId; 2]) -> bool {

@@ -1,7 +1,7 @@
 //! Runs one seed and says what was wrong.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver::NodeId;
 use driver::sim::Pen;
@@ -32,7 +32,7 @@ pub(crate) fn run(seed: u64) -> Result<u64, String> {
         ..Setup::new(plan.layout)
     };
     let world = World::build(seed, setup);
-    let mut trial = Trial { world, plan, seed, details, disk, begun_at: Duration::ZERO };
+    let mut trial = Trial { world, plan, seed, details, disk, begun_at: Duration::ZERO, outages: Vec::new() };
     trial.run()
 }
 
@@ -64,6 +64,8 @@ struct Trial {
     disk: MemoryDisk,
     /// When the calls began, on the world's clock.
     begun_at: Duration,
+    /// Since and until when something that carries SIP was harmed.
+    outages: Vec<(Instant, Option<Instant>)>,
 }
 
 impl Trial {
@@ -246,6 +248,9 @@ impl Trial {
                 self.plan.calls[place].fate = fate;
             }
         }
+        if harm.hits_signalling() {
+            self.outages.push((self.world.scenario.now(), None));
+        }
         self.harm(harm);
     }
 
@@ -285,6 +290,10 @@ impl Trial {
 
     fn heal(&mut self, harm: Harm) {
         let layout = self.plan.layout;
+        let now = self.world.scenario.now();
+        if harm.hits_signalling() {
+            self.outages.iter_mut().for_each(|(_, until)| *until = until.or(Some(now)));
+        }
         let sim = self.world.scenario.sim();
         match harm {
             Harm::Crash(node) | Harm::PowerOff(node) => sim.restart(node),
@@ -384,9 +393,29 @@ impl Trial {
             );
             unknown && lost.contains(phone)
         };
+        let early = self.invites_after_lost_acks();
+        let is_early = |problem: &Problem| {
+            let Problem::Broken { phone: Some(phone), fault } = problem else { return false };
+            matches!(fault, Fault::InviteTooEarly { cseq } if early.contains(&(*phone, *cseq)))
+        };
         let broken = self.world.scenario.broken().into_iter().filter(|problem| !is_old(problem));
+        let broken = broken.filter(|problem| !is_early(problem));
         let broken = broken.filter(|problem| clean || !blames_the_network(problem));
         broken.filter(|problem| !is_repeated(problem)).map(Wrong::Phone).collect()
+    }
+
+    /// The INVITEs that came before an ACK which an outage of what carries SIP has swallowed: nobody
+    /// learns of that before the phone repeats its 2xx (RFC 3261 §13.2.2.4), up to 4 s later.
+    fn invites_after_lost_acks(&self) -> Vec<(PhoneId, u32)> {
+        let early = laws::unacknowledged(self.world.scenario.fleet().journal().entries());
+        let swallowed = |at: Instant| {
+            let mut outages = self.outages.iter();
+            outages.any(|(since, until)| {
+                *since <= at + ROUND_TRIP && until.is_none_or(|until| at <= until)
+            })
+        };
+        let early = early.into_iter().filter(|(.., answered_at)| swallowed(*answered_at));
+        early.map(|(phone, cseq, _)| (phone, cseq)).collect()
     }
 
     fn state(&self, phone: PhoneId) -> State {
@@ -444,6 +473,9 @@ const WINDOW: Duration = Duration::from_millis(30);
 
 /// Nothing that a phone does is open for longer, as patient as the other is.
 const OPEN: Duration = Duration::from_secs(6);
+
+/// A phone hears our ACK so long after its 2xx, over the longest of the paths.
+const ROUND_TRIP: Duration = Duration::from_millis(250);
 
 /// No ghost is left after this.
 const SETTLE: Duration = Duration::from_secs(60);
