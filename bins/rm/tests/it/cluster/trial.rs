@@ -141,7 +141,10 @@ impl Trial {
         self.eventually("every phone is idle", self.settled(), |trial| {
             trial.world.scenario.not_idle().into_iter().map(Wrong::Phone).collect()
         })?;
-        self.eventually("the b2b holds no call", SETTLE, |trial| left(trial.world.live_calls()))?;
+        // A disk that was not told how ringing ended has its b2b wait for as long as phones may ring.
+        let lost = self.plan.calls.iter().any(|call| call.fate == Fate::Lost);
+        let held = if lost { SETTLE + RING } else { SETTLE };
+        self.eventually("the b2b holds no call", held, |trial| left(trial.world.live_calls()))?;
         self.eventually("no leg is open", SETTLE, |trial| {
             let legs =
                 trial.world.open_legs(FIRST_MEDIAGATE) + trial.world.open_legs(OTHER_MEDIAGATE);
@@ -479,6 +482,9 @@ const ROUND_TRIP: Duration = Duration::from_millis(250);
 
 /// No ghost is left after this.
 const SETTLE: Duration = Duration::from_secs(60);
+
+/// As long as a b2b lets phones ring.
+const RING: Duration = Duration::from_secs(180);
 
 /// What was right for so long stays right.
 const SURE: Duration = Duration::from_secs(1);
