@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use failover::replica::Key;
 use failover::{
@@ -43,6 +43,8 @@ pub struct B2b {
     registrar: Registrar,
     /// Ports of calls that another b2b has now, and when they may be used again.
     lost: VecDeque<(Instant, Place)>,
+    /// Gates whose link came up, and when they take what is said again.
+    returned: BTreeMap<NodeId, Instant>,
 }
 
 /// Figures of the moment, for metrics.
@@ -86,6 +88,7 @@ impl B2b {
             graves,
             registrar: Registrar::default(),
             lost: VecDeque::new(),
+            returned: BTreeMap::new(),
         }
     }
 
@@ -95,6 +98,7 @@ impl B2b {
         match input {
             Input::GateUp { gate, boot, listeners } => {
                 self.core.gates.insert(gate, Gate { boot, listeners, is_up: true });
+                self.returned.insert(gate, now + FENCE);
             }
             // Its listeners are remembered: datagrams need no state of the gate.
             Input::GateDown { gate } => {
@@ -149,6 +153,7 @@ impl B2b {
         self.core.pacer.handle_timeout(now);
         self.registrar.handle_timeout(&mut self.core);
         self.free_lost(now);
+        self.say_again(now);
         self.enter_some(now);
         self.pump();
     }
@@ -169,6 +174,7 @@ impl B2b {
             self.core.first_deadline(),
             self.admissions.poll_timeout(),
             self.lost.front().map(|(at, _)| *at),
+            self.returned.values().min().copied(),
             self.entering.poll_timeout(),
             self.graves.first_until().map(|until| self.core.clock.instant_at(until)),
             self.core.shortage.round_at(),
@@ -507,6 +513,18 @@ impl B2b {
         }
     }
 
+    /// Says again what was on its way through gates that can be reached again: it is lost with the link,
+    /// and over a connection of a phone no timer repeats it.
+    fn say_again(&mut self, now: Instant) {
+        let transactions = &mut self.core.transactions;
+        self.returned.retain(|gate, at| {
+            if *at <= now {
+                transactions.repeat(now, |(flow, _)| flow.gate == *gate);
+            }
+            now < *at
+        });
+    }
+
     fn handle_media(&mut self, gateway: NodeId, boot: Boot, event: MediaEvent) {
         match event {
             MediaEvent::Failed { call, .. } => {
@@ -548,6 +566,9 @@ impl B2b {
         }
     }
 }
+
+/// A gate that starts, or hears of a higher epoch, takes no frame for half of this.
+const FENCE: Duration = Duration::from_millis(600);
 
 /// More deadlines than come due at once.
 const DUE_MAX: usize = 1 << 16;

@@ -132,6 +132,23 @@ fn the_next_owner_goes_on_with_a_call_whose_invite_went_by_tcp() {
     }
 }
 
+/// What was on its way through it is lost with its link.
+#[test]
+fn what_goes_over_a_connection_is_said_again_when_its_gate_is_back_until_it_is_answered() {
+    let mut world = calling("900");
+    let invite = by_tcp(&world, "INVITE").remove(0);
+    world.introduce();
+    assert_eq!(by_tcp(&world, "INVITE").len(), 1, "it may have just started and take nothing yet");
+    world.advance(Duration::from_millis(600));
+    assert_eq!(by_tcp(&world, "INVITE"), [invite.clone(), invite]);
+
+    world.steps(&["trunk1 answers 200 with sdp", "alice acks"]);
+    let said = world.streams.len();
+    world.introduce();
+    world.advance(Duration::from_millis(600));
+    assert_eq!(world.streams.len(), said);
+}
+
 /// A world in which alice has called somebody with a long INVITE.
 fn calling(user: &str) -> World {
     let mut world = World::new(script::config());

@@ -155,7 +155,8 @@ impl World {
         self.gateways.insert(NodeId(id), gateway);
     }
 
-    fn introduce(&mut self) {
+    /// Says which slots are owned and that the gate is up.
+    pub(crate) fn introduce(&mut self) {
         for slot in 0..=255 {
             let owned = Input::Owned { slot: Slot(slot), epoch: Epoch(self.epoch) };
             self.b2b.handle_input(self.now, owned);
