@@ -189,7 +189,11 @@ impl B2bRole {
         if self.restoring.has(frame.slot) {
             self.restore_slot(now, frame.slot);
         }
-        if !self.yielded.contains(frame.slot) {
+        // Without a lease an answer may go to nobody, and over a connection no phone asks again.
+        let is_mute = frame.flow.transport.is_reliable()
+            && self.ownership.own().contains(frame.slot)
+            && !self.ownership.may_act(now);
+        if !self.yielded.contains(frame.slot) && !is_mute {
             self.b2b.handle_input(now, Input::Sip(frame));
         } else if !self.held.hear(now, frame) {
             // Of what is given away nothing may change any more.

@@ -83,6 +83,11 @@ impl B2bRole {
             let epoch = reign.map_or(message.epoch, |reign| reign.epoch);
             self.exits.push_back(Exit::Sip(SipOut { epoch, ..message }));
         }
+        let ours = self.ownership.own().without(self.yielded);
+        for frame in self.held.heard_of(now, ours) {
+            busy = true;
+            self.sip(now, frame);
+        }
         busy
     }
 

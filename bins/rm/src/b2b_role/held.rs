@@ -7,8 +7,8 @@ use b2bua::frame::{SipIn, SipOut};
 use b2bua::{Detail, MediaCommand};
 use failover::{Boot, CallId, NodeId, SlotSet};
 
-/// What an owner has to say and may not, and what it is told of slots that it is giving away. A lease
-/// can be away for long: each part has a bound.
+/// What an owner has to say and may not, and what it is told meanwhile over connections, or of slots that
+/// it is giving away. A lease can be away for long: each part has a bound.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// The newest command about a call to a mediagate.

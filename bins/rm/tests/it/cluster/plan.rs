@@ -191,7 +191,7 @@ impl Plan {
     }
 
     /// Whether what a call has under way may be gone for good by a harm: phones do not repeat what they
-    /// said over a connection, and no b2b what it said through a gate that is away.
+    /// said over a connection, and hear what a b2b said through a gate that is away when that is back.
     pub(crate) fn may_cost(&self, call: &PlannedCall, harm: Harm) -> bool {
         let phones = [call.from, call.to];
         let streams = phones.iter().any(|phone| phone.0 < self.streams);

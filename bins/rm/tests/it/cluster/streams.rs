@@ -7,7 +7,7 @@ use testkit::scenario::PHONES;
 use testkit::{Command, Event, PhoneId};
 
 use super::world::{
-    B2B, FIRST_MEDIAGATE, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, World,
+    B2B, FIRST_MEDIAGATE, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, Setup, World, nodes,
 };
 
 /// These speak over connections, the others by datagrams.
@@ -94,6 +94,51 @@ fn a_call_whose_connections_break_ends_from_either_side_and_the_next_one_finds_i
     world.scenario.assert_talking(&[call]);
     world.hang_up(id(6));
     ended(&mut world);
+}
+
+/// No timer repeats what goes over a connection, and what was on its way to the gate is lost with the link.
+#[test]
+fn a_phone_on_tcp_whose_gate_was_cut_off_hears_of_the_end_once_the_gate_is_back() {
+    for (layout, gate) in [(Layout::Pair, OTHER_GATE), (Layout::Two, OTHER_B2B)] {
+        for seed in 0..4 {
+            let elsewhere = [(id(1), gate), (id(3), gate)].into();
+            let setup = Setup { streams: STREAMS, elsewhere, ..Setup::new(layout) };
+            let mut world = World::build(seed, setup);
+            world.start();
+            let call = world.call(id(0), id(1));
+            world.run(Duration::from_secs(3));
+            world.scenario.assert_talking(&[call]);
+            let others = nodes(layout).into_iter().filter(|node| *node != gate);
+            others.for_each(|node| world.scenario.sim().cut_both(node, gate));
+            world.run(Duration::from_secs(1));
+            world.hang_up(id(0));
+            world.run(Duration::from_secs(5));
+            world.scenario.sim().heal_all();
+            world.run(Duration::from_secs(4));
+            ended(&mut world);
+        }
+    }
+}
+
+/// Its owner hears the phone, which says it once, and no voter: somebody else has the call already.
+#[test]
+fn what_a_phone_on_tcp_says_to_an_owner_without_a_lease_reaches_the_next_one() {
+    for seed in 0..6 {
+        let mut world = World::with_streams(seed, Layout::Two, STREAMS);
+        world.start();
+        let calls = [(0, 1), (2, 3)].map(|(from, to)| world.call(id(from), id(to)));
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&calls);
+        let others = nodes(Layout::Two).into_iter().filter(|node| *node != B2B);
+        others.for_each(|node| world.scenario.sim().cut(node, B2B));
+        world.run(Duration::from_millis(1200));
+        world.hang_up(id(0));
+        world.run(Duration::from_millis(500));
+        world.scenario.sim().heal_all();
+        world.hang_up(id(3));
+        world.run(Duration::from_secs(6));
+        ended(&mut world);
+    }
 }
 
 #[test]
