@@ -320,6 +320,9 @@ impl Phone {
             }
             if ours {
                 call.take_answer(desk, sip, same_version);
+            } else if let Some(theirs) = sip.description().and_then(Theirs::read) {
+                // The call ends here already.
+                call.media.pass_over(&theirs);
             }
             self.acknowledge(desk, sip, branch);
         }

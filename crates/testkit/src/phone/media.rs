@@ -111,6 +111,11 @@ impl Media {
         }
     }
 
+    /// Notes the version of a description that comes to nothing: the next one has a higher one.
+    pub(crate) fn pass_over(&mut self, theirs: &Theirs) {
+        self.version_max = self.version_max.max(theirs.origin.1);
+    }
+
     /// Whether `theirs` sends the phone's RTP to another address than now.
     pub(crate) fn is_moved_by(&self, theirs: &Theirs) -> bool {
         self.theirs.as_ref().is_some_and(|now| now.rtp != theirs.rtp)
