@@ -93,6 +93,9 @@ impl Trial {
             self.do_harm(harm, outage, self.plan.harm.hits_a_mediagate());
             self.world.run(outage);
             self.heal(harm);
+            if !self.plan.serves_during(harm) {
+                self.world.run(BACK);
+            }
         }
         self.eventually("every call is as it should be", self.settled(), Self::wrong_calls)?;
         self.end()
@@ -299,7 +302,13 @@ impl Trial {
         }
         let sim = self.world.scenario.sim();
         match harm {
-            Harm::Crash(node) | Harm::PowerOff(node) => sim.restart(node),
+            Harm::Crash(node) => sim.restart(node),
+            Harm::PowerOff(node) => {
+                sim.restart(node);
+                // By their keep-alives phones learn what of theirs ended there (RFC 5626 §4.4.1): their
+                // reconnect is what is counted on (design.md §3, the gate's row).
+                sim.break_streams(PHONES, node);
+            }
             Harm::Everything => nodes(layout).into_iter().for_each(|node| sim.restart(node)),
             Harm::Pause(node) | Harm::PauseInTurn(node) => sim.resume(node),
             Harm::Restart(_) => {}
