@@ -46,6 +46,9 @@ pub struct Member {
     reports: u32,
     report_at: Option<Instant>,
     resend_at: Option<Instant>,
+    /// A division that cannot be obeyed as it is any more, and when that is said again: until another is
+    /// promised, since nobody else asks for one.
+    refuses: Option<(Stamp, Instant)>,
     /// Counters that are not lent, used otherwise than was last told, and when that is told.
     changed: BTreeSet<u32>,
     tell_at: Option<Instant>,
@@ -148,6 +151,7 @@ impl Member {
             reports: 0,
             report_at: None,
             resend_at: None,
+            refuses: None,
             changed: BTreeSet::new(),
             tell_at: None,
             borrower: Borrower::default(),
@@ -198,6 +202,9 @@ impl Member {
         if self.drain_at.is_some_and(|at| at <= now) {
             self.tell_drain(now);
         }
+        if let Some((stamp, _)) = self.refuses.filter(|(_, at)| *at <= now) {
+            self.refuse(now, stamp);
+        }
         self.give_up(now);
     }
 
@@ -209,7 +216,8 @@ impl Member {
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let own = [self.lease_until, self.report_at, self.resend_at, self.tell_at, self.drain_at];
-        own.into_iter().flatten().chain(self.borrower.deadline()).min()
+        let refuses = [self.refuses.map(|(_, at)| at)];
+        own.into_iter().chain(refuses).flatten().chain(self.borrower.deadline()).min()
     }
 
     /// Counts a call, refuses it, or lets it wait for a borrowed unit. `exempt` calls pass every limit.
@@ -285,7 +293,7 @@ impl Member {
         };
         if let Some(followed) = self.followed.as_ref().filter(|_| drifts.iter().any(beyond)) {
             let stamp = followed.stamp;
-            self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised: stamp });
+            self.refuse(now, stamp);
         }
         let places =
             drifts.iter().filter_map(|drift| self.document.place(drift.node, drift.counter));
@@ -362,7 +370,7 @@ impl Member {
         // Numbers of counters have changed: what is followed can no longer be told from others.
         self.floor = self.promised();
         if let Some(Followed { stamp, .. }) = self.followed.take() {
-            self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised: stamp });
+            self.refuse(now, stamp);
         }
         self.dirty.clear();
         self.unheard.clear();
@@ -415,6 +423,12 @@ impl Member {
             self.drain_at = Some(now + self.timing.resend);
             self.send(stamp.epoch, ToCoordinator::Drains { stamp });
         }
+    }
+
+    /// Asks for a new round in the place of what was promised.
+    fn refuse(&mut self, now: Instant, stamp: Stamp) {
+        self.refuses = Some((stamp, now + self.timing.resend));
+        self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised: stamp });
     }
 
     fn recounted(&mut self, drifts: Vec<Drift>) {

@@ -7,7 +7,8 @@ use quota_split::handover::{
     Alarm, CoordinatorInput, Epoch, Grow, Member, MemberInput, Stamp, Timing, ToMember, Verdict,
 };
 use quota_split::{
-    Call, CallId, Document, Full, Lending, Limits, Method, Node, Part, Partition, SegmentId, Tree,
+    Call, CallId, Direction, Document, Full, Lending, Limits, Method, Node, Part, Partition,
+    SegmentId, Tree,
 };
 
 use crate::cluster::Cluster;
@@ -63,7 +64,7 @@ fn a_call_beyond_the_limit_does_not_come_back_as_a_cap_when_it_ends() {
     cluster.fill(1, "T1");
     cluster.fill(2, "T1");
     let node = cluster.document.tree().find("T1").unwrap();
-    let (id, direction) = (CallId(1 << 40), quota_split::Direction::Inbound);
+    let (id, direction) = (CallId(1 << 40), Direction::Inbound);
     let emergency = Call { id, node, direction };
     let now = cluster.now;
     cluster.members.get_mut(&3).unwrap().request(now, emergency, true);
@@ -155,6 +156,32 @@ fn a_lost_report_is_repeated_until_it_is_heard() {
     }
     cluster.run(Duration::from_secs(5));
     assert_eq!(cluster.caps("T1"), [2, 2, 0]);
+}
+
+#[test]
+fn a_lost_word_that_a_division_holds_no_more_is_repeated_until_another_comes() {
+    let mut cluster = three(&[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_secs(1));
+    let newer = Arc::new(with(Partition::Full, &[("T1", 60)], 2));
+    cluster.lose = 1;
+    let member = cluster.members.get_mut(&3).unwrap();
+    member.handle_input(cluster.now, MemberInput::Document(newer));
+    cluster.drain();
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(cluster.members[&3].target(0), Some(30), "in words, of the document of all others");
+
+    let node = cluster.document.tree().find("T1").unwrap();
+    let call = |id| Call { id: CallId(1000 + id), node, direction: Direction::Inbound };
+    let member = cluster.members.get_mut(&3).unwrap();
+    member.audit(cluster.now, (0..50_u64).map(call));
+    cluster.lose = 2;
+    cluster.drain();
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(cluster.coordinator.held(SegmentId(3), 0), Some(50), "found, and told of");
+    let stamp = cluster.coordinator.stamp();
+    cluster.run(Duration::from_secs(10));
+    assert_eq!(cluster.coordinator.stamp(), stamp, "and it is at rest");
 }
 
 #[test]

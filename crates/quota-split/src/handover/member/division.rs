@@ -60,7 +60,7 @@ impl Member {
         self.news = News::All;
         self.dirty.clear();
         self.unheard.clear();
-        (self.report_at, self.resend_at) = (None, None);
+        (self.report_at, self.resend_at, self.refuses) = (None, None, None);
         self.renew(now);
         self.borrower.restart(&self.document, now, &self.timing);
         self.promise();
@@ -88,11 +88,6 @@ impl Member {
 
     pub(super) fn grow(&mut self, now: Instant, grow: &Grow) {
         if !self.follows(grow.stamp) {
-            if self.followed.is_none() && self.floor == Some(grow.stamp) {
-                // The coordinator did not hear that this is followed no longer.
-                let (stamp, promised) = (grow.stamp, grow.stamp);
-                self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised });
-            }
             return;
         }
         if let Some(mut followed) = self.followed.take_if(|followed| followed.seq < grow.seq) {
