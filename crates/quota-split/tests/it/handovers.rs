@@ -490,6 +490,21 @@ fn a_majority_waits_for_the_leases_elsewhere_and_a_minority_closes() {
 }
 
 #[test]
+fn who_has_lapsed_uses_what_it_is_granted_after_that() {
+    let mut cluster = three_with(Partition::WeightMajority, &[("T1", 90)]);
+    cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_millis(30_500));
+    cluster.reached = vec![1, 2];
+    cluster.run(Duration::from_millis(9_700));
+    assert_eq!((cluster.caps("T1"), &*cluster.lapsed), (vec![30, 30, 0], &[3][..]));
+
+    cluster.reached = vec![1, 2, 3];
+    // The next lease is further away than the next word of what was given back.
+    cluster.run(Duration::from_millis(1_300));
+    assert_eq!(cluster.caps("T1"), [30, 30, 30]);
+}
+
+#[test]
 fn rates_and_burst_levels_are_divided_as_limits_are() {
     let limits = Limits {
         calls: Some(30),

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use super::partner::News;
 use super::{Followed, Member, MemberOutput};
+use crate::Sight;
 use crate::handover::{
     ColumnCell, ColumnPart, Grow, Prepare, Promise, ToCoordinator, column_digest,
 };
 use crate::plan::{PARTS_MAX, Plan};
-use crate::{Partition, Sight};
 
 impl Member {
     pub(super) fn prepare(&mut self, now: Instant, prepare: &Prepare) {
@@ -93,6 +93,8 @@ impl Member {
         if let Some(mut followed) = self.followed.take_if(|followed| followed.seq < grow.seq) {
             followed.seq = grow.seq;
             self.news.note(None);
+            // It is word from the coordinator as a lease is: who has lapsed may use what it is granted.
+            self.renew(now);
             if followed.sight == Sight::Whole {
                 self.settled = Some(followed.document);
             }
@@ -105,7 +107,7 @@ impl Member {
                         followed.own(counter).filter(|_| !listed.contains(&counter))
                     {
                         places.insert(place);
-                        self.raise(now, place, target);
+                        self.raise(place, target);
                     }
                 }
             }
@@ -113,7 +115,7 @@ impl Member {
                 if let Some(place) = followed.own(counter) {
                     places.insert(place);
                     self.borrower.found(place);
-                    self.raise(now, place, cap);
+                    self.raise(place, cap);
                 }
             }
             self.followed = Some(followed);
@@ -154,14 +156,8 @@ impl Member {
         self.document.place(self.document.tree().find(&cell.node)?, cell.counter)
     }
 
-    fn raise(&mut self, now: Instant, place: u32, cap: u32) {
+    fn raise(&mut self, place: u32, cap: u32) {
         let limited = self.document.counters()[place as usize];
-        if limited.partition == Partition::WeightMajority
-            && self.lease_until.is_none_or(|until| until <= now)
-        {
-            self.dirty.insert(place);
-            return;
-        }
         if self.share(place) < cap {
             self.news.note(Some(place));
             self.ledger.set_share(limited.node, limited.counter, cap);
