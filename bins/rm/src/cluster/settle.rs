@@ -122,7 +122,7 @@ impl Cluster {
         let before = self.followed.as_ref().map(|(mandate, _)| mandate.epoch);
         if before != Some(mandate.epoch) {
             self.followed_at = now;
-            // Each says it again; another life of it may speak with the same turn.
+            // Each says it again.
             self.draining.clear();
         }
         self.followed = Some((mandate, shares));
@@ -195,6 +195,9 @@ impl Cluster {
             self.flush_usage();
         }
         self.pair.handle_input(now, PairInput::Role(role));
+        // Another life of it may speak with the same turn: nobody does before that.
+        let speakers = &self.speakers;
+        self.draining.retain(|segment, drains| speakers.get(segment) == Some(drains));
         let Some((mandate, _)) = &self.followed else { return };
         let members = mandate.segments();
         let speakers: Vec<_> = members.iter().map(|it| self.speakers.get(it).copied()).collect();

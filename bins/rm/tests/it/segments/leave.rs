@@ -47,6 +47,38 @@ fn a_speaker_that_leaves_hands_its_part_over_and_no_counter_and_no_call_changes(
     }
 }
 
+/// Its second life speaks in the same epoch, with the number of its first.
+#[test]
+fn a_segment_that_left_and_starts_anew_lets_its_stand_in_rest() {
+    for seed in 0..10 {
+        let ids = [1, 2, 3].map(|segment| NodeId { segment: Segment(segment), rm: 1 });
+        let segments = [(1, false), (2, false), (3, true)];
+        let segments = segments.map(|(id, cold)| (Segment(id), share(100, cold))).into();
+        let mut world = World::new(seed, &ids, Arc::new(plan(1, [30, 12, 12, 12, 12], segments)));
+        for at in 0..3 {
+            world.start(at);
+        }
+        world.run_for(25_000);
+        let epoch = |world: &World| {
+            let view = world.nodes[0].cluster.as_ref()?.view();
+            view.mandate.map(|mandate| mandate.epoch)
+        };
+        let before = epoch(&world);
+
+        world.feed(1, Input::Leave);
+        world.run_for(1_000);
+        world.crash(1);
+        world.run_for(500);
+        world.start(1);
+        world.run_for(30_000);
+
+        assert_eq!(epoch(&world), before, "seed {seed}");
+        (world.arrivals, world.hangs) = (false, false);
+        world.run_for(2_000);
+        rest(&mut world).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+    }
+}
+
 fn of(world: &World, at: usize) -> Option<[(u32, u32); 5]> {
     world.nodes[at].cluster.as_ref().and_then(|cluster: &Cluster| cells(cluster))
 }
