@@ -423,7 +423,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
             well &= used <= cap;
         }
     }
-    check_held(world, mandate.epoch.coordinator, &all)?;
+    check_held(world, island, mandate.epoch.coordinator, &all)?;
     let is_whole = segments.len() == world.plan.segments.len();
     let limits = limits(&world.plan);
     for (index, name) in LIMITED.iter().enumerate() {
@@ -443,9 +443,11 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
 /// The coordinator counts as held what is held, and not a call more: no part is lost between them.
 fn check_held(
     world: &World,
+    island: &[usize],
     coordinator: NodeId,
     cells: &BTreeMap<Segment, [(u32, u32); 5]>,
 ) -> Result<(), String> {
+    let deaf: Vec<Segment> = deaf(world, island);
     let node = world.nodes.iter().find(|node| node.id == coordinator);
     let Some(cluster) = node.and_then(|node| node.cluster.as_ref()) else { return Ok(()) };
     for tenant in cluster.tenants_from(0) {
@@ -453,7 +455,12 @@ fn check_held(
         let Some(calls) = tenant.counters.iter().find(|it| it.counter == Counter::Calls) else {
             continue;
         };
-        let sum: u32 = calls.held.values().sum();
+        // What drained below a lowered limit is only known where both halves of a segment talk (§2.6).
+        let drains = |(segment, held): (&Segment, &u32)| match cells.get(segment) {
+            Some(cells) if deaf.contains(segment) => cells[index].0.min(*held),
+            Some(_) | None => *held,
+        };
+        let sum: u32 = calls.held.iter().map(drains).sum();
         if calls.limit < Some(sum) && world.judge.is_strict() {
             return Err(format!("{sum} of {:?} of {} are held", calls.limit, tenant.name));
         }
@@ -471,6 +478,20 @@ fn check_held(
     Ok(())
 }
 
+/// Returns the segments whose halves do not talk: who speaks does not hear which calls of the other end.
+fn deaf(world: &World, island: &[usize]) -> Vec<Segment> {
+    let is_deaf = |node: &Node| match node.partner {
+        Some(partner) if world.nodes[partner].cluster.is_some() => {
+            !island.contains(&partner) || node.connection.is_none()
+        }
+        // What a partner took with it may count for a minute.
+        Some(_) => true,
+        None => false,
+    };
+    let nodes = island.iter().map(|at| &world.nodes[*at]);
+    nodes.filter(|node| is_deaf(node)).map(|node| node.id.segment).collect()
+}
+
 /// Counters equal the calls that live, where both halves of a segment talk.
 fn check_counts(
     world: &World,
@@ -479,14 +500,7 @@ fn check_counts(
     cells: &[(u32, u32); 5],
 ) -> Result<(), String> {
     let node = &world.nodes[at];
-    let together = match node.partner {
-        Some(partner) if world.nodes[partner].cluster.is_some() => {
-            island.contains(&partner) && node.connection.is_some()
-        }
-        // What a partner took with it may count for a minute.
-        Some(_) => false,
-        None => true,
-    };
+    let together = !deaf(world, island).contains(&node.id.segment);
     let segment = |live: &&Live| world.nodes[live.owner].id.segment == node.id.segment;
     let live = world.calls.count(world.calls.iter().filter(segment));
     for (index, (_, used)) in cells.iter().enumerate() {
