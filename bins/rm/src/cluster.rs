@@ -177,7 +177,7 @@ pub enum Output {
     Alarm(Alarm),
     /// Counters were wrong and have been set right.
     Drifted(Vec<Drift>),
-    /// The use of a counter has changed.
+    /// The use of a counter has changed, or who counts.
     Usage(UsageEvent),
 }
 
@@ -328,7 +328,13 @@ impl Cluster {
                 self.counting = false;
                 self.pair.handle_input(now, PairInput::Live(calls));
             }
-            Input::Fenced => self.elector.handle_input(now, election::Input::Fenced),
+            Input::Fenced => {
+                if let Some(member) = self.pair.member() {
+                    // Both may have counted, apart from each other.
+                    self.usage.begin(now, member);
+                }
+                self.elector.handle_input(now, election::Input::Fenced);
+            }
             Input::Leave => self.pair.handle_input(now, PairInput::Leave),
             Input::Audit => self.pair.handle_input(now, PairInput::Audit),
         }

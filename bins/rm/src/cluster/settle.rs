@@ -259,6 +259,11 @@ impl Cluster {
                     self.usage.note(now, member, call);
                 }
             }
+            PairOutput::Begun => {
+                if let Some(member) = self.pair.member() {
+                    self.usage.begin(now, member);
+                }
+            }
             PairOutput::Recounted(drifts) => self.usage.recount(now, &drifts),
             PairOutput::Refused(refusal) => {
                 self.refusals.insert(refusal.node, refusal);

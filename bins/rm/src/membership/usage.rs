@@ -34,19 +34,23 @@ pub(super) fn open(store: &Path, node: election::NodeId, boot: u64) -> Option<Us
 
 fn render(node: election::NodeId, boot: u64, number: u64, change: &Change, line: &mut String) {
     let Change { at, event } = change;
-    let UsageEvent { document, node: counted, counter, used, peak } = event;
-    let name = &document.tree().node(*counted).name;
-    let value = json!({
+    let (UsageEvent::Begun { document } | UsageEvent::Changed { document, .. }) = event;
+    let mut value = json!({
         "id": format!("{}/{}-{boot}-{number}", node.segment.0, node.rm),
         "at": at,
         "segment": node.segment.0,
         "rm": node.rm,
         "document": document.version(),
-        "name": name,
-        "counter": format!("{counter:?}").to_lowercase(),
-        "use": used,
-        "peak": peak,
     });
+    match event {
+        UsageEvent::Begun { .. } => value["begins"] = json!(true),
+        UsageEvent::Changed { node, counter, used, peak, .. } => {
+            value["name"] = json!(document.tree().node(*node).name);
+            value["counter"] = json!(format!("{counter:?}").to_lowercase());
+            value["use"] = json!(used);
+            value["peak"] = json!(peak);
+        }
+    }
     // Writing to text cannot fail.
     let _ = write!(line, "{value}");
 }
@@ -71,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_who_counted_what_where_and_when() {
+    fn lines_say_who_counts_and_what_where_and_when() {
         let text = "version = 7\n[[segment]]\nid = 2\nsite = \"a\"\nsip = [\"192.0.2.2:5060\"]\n\
                     nodes = [{ rm = 1, id = 21 }]\n\
                     [[tenant]]\nname = \"shop\"\ncalls = 10\n";
@@ -79,15 +83,19 @@ mod tests {
         let node = document.tree().find("shop").unwrap();
         let counter = quota_split::Counter::Calls;
         let document = Arc::clone(&document.division);
-        let event = UsageEvent { document, node, counter, used: 4, peak: 9 };
-        let change = Change { at: 1_796_028_000_123, event };
+        let begun = UsageEvent::Begun { document: Arc::clone(&document) };
+        let changed = UsageEvent::Changed { document, node, counter, used: 4, peak: 9 };
 
-        let mut line = String::new();
         let member = election::NodeId { segment: election::Segment(2), rm: 1 };
-        render(member, 1_796_020_000_000, 15, &change, &mut line);
+        let lines = [begun, changed].into_iter().zip(14..).map(|(event, number)| {
+            let mut line = String::new();
+            let change = Change { at: 1_796_028_000_123, event };
+            render(member, 1_796_020_000_000, number, &change, &mut line);
+            line
+        });
 
         let readme = include_str!("../../README.md");
         let (_, shown) = readme.split_once("```json\n").unwrap();
-        assert_eq!(Some(&*line), shown.lines().next());
+        assert!(lines.eq(shown.lines().take(2)), "{shown}");
     }
 }

@@ -124,6 +124,9 @@ pub enum PairOutput {
     /// This segment has a call more at a node and all above it. That one ends is known to whoever tells
     /// it, and to [`Pair::call`] before.
     Counted(Call),
+    /// This node counts the calls of the segment from now on, and [`Pair::member`] what there is. Said
+    /// again after the other one has counted too.
+    Begun,
     /// Counters changed at once, with a document or what lives.
     Recounted(Vec<Drift>),
     /// A call of this segment, asked for by either node, did not fit.

@@ -96,11 +96,15 @@ impl Alone {
     /// Returns use and peak of all that was told of a tenant since the last time.
     fn told(&mut self, name: &str) -> Vec<(u32, u32)> {
         let events = std::mem::take(&mut self.events).into_iter();
-        let here = events.filter(|event| {
-            let named = event.document.tree().node(event.node).name == name;
-            named && event.counter == Counter::Calls
+        let here = events.filter_map(|event| match event {
+            UsageEvent::Changed { document, node, counter: Counter::Calls, used, peak }
+                if document.tree().node(node).name == name =>
+            {
+                Some((used, peak))
+            }
+            UsageEvent::Changed { .. } | UsageEvent::Begun { .. } => None,
         });
-        here.map(|event| (event.used, event.peak)).collect()
+        here.collect()
     }
 
     fn input(&mut self, input: Input) {

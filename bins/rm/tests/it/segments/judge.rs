@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use election::{NodeId, Segment};
 use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
 use quota_split::{CallId, Counter, Recipe, Sight};
-use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, Why};
+use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, UsageEvent, Why};
 
 use super::world::{Calls, LIMITED, Live, Ms, Node, PLACES, World};
 
@@ -35,6 +35,8 @@ pub(super) struct Judge {
     /// Whether a node let a call in, or counted anew, in this event.
     decided: Vec<bool>,
     counted: Vec<bool>,
+    /// What the lines of use add up to, by segment: whose lines count, and what they say.
+    told: BTreeMap<Segment, (usize, [u32; 5])>,
     /// Calls that pass every limit.
     pub(super) exempt: BTreeSet<CallId>,
     /// Frames that a node sent in the present period of five seconds.
@@ -139,7 +141,7 @@ impl Judge {
         self.kept[at] = Some(kept);
     }
 
-    pub(super) fn saw(&mut self, now: Ms, at: usize, segment: usize, output: &Output) {
+    pub(super) fn saw(&mut self, now: Ms, at: usize, segment: Segment, output: &Output) {
         let mark = match output {
             Output::Send { to, frame } => {
                 self.saw_frame(now, at, frame);
@@ -173,9 +175,31 @@ impl Judge {
                 4
             }
             Output::Persist { serial, .. } => *serial,
-            Output::Passive(_) | Output::Alarm(_) | Output::Usage(_) => 5,
+            Output::Usage(event) => {
+                self.hear_usage(at, segment, event);
+                5
+            }
+            Output::Passive(_) | Output::Alarm(_) => 5,
         };
         self.trace = (self.trace ^ mark ^ now << 8 ^ at as u64).wrapping_mul(0x0100_0000_01b3);
+    }
+
+    /// Adds up as a reader of the lines does.
+    fn hear_usage(&mut self, at: usize, segment: Segment, event: &UsageEvent) {
+        match event {
+            UsageEvent::Begun { .. } => {
+                self.told.insert(segment, (at, [0; 5]));
+            }
+            UsageEvent::Changed { document, node, counter: Counter::Calls, used, .. } => {
+                let name = &document.tree().node(*node).name;
+                let index = LIMITED.iter().position(|limited| limited == name);
+                let told = self.told.get_mut(&segment).filter(|(begun, _)| *begun == at);
+                if let Some((index, (_, told))) = index.zip(told) {
+                    told[index] = *used;
+                }
+            }
+            UsageEvent::Changed { .. } => {}
+        }
     }
 
     fn saw_frame(&mut self, now: Ms, at: usize, frame: &ClusterFrame) {
@@ -407,6 +431,11 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         let at = at.ok_or_else(|| format!("{} speaks and is not here", speaker.node))?;
         let cluster = world.nodes[at].cluster.as_ref().ok_or("a dead node speaks")?;
         let cells = cells(cluster).ok_or_else(|| format!("{} does not count", speaker.node))?;
+        let told = world.judge.told.get(&segment).map_or([0; 5], |(_, told)| *told);
+        // Halves that were torn apart may both have counted, and one of them is read.
+        if !world.judge.torn && told != cells.map(|(_, used)| used) {
+            return Err(format!("{} counts {cells:?}, told was {told:?}", speaker.node));
+        }
         let passive = world.plan.segments[&segment].cold.is_some() && !hot_away;
         for (_, view) in views.iter().filter(|(_, view)| view.node.segment == segment) {
             if view.passive != passive {

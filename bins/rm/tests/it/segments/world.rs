@@ -381,7 +381,7 @@ impl World {
 
     /// Does what a node asks for.
     fn obey(&mut self, at: usize) {
-        let segment = usize::from(self.nodes[at].id.segment.0);
+        let segment = self.nodes[at].id.segment;
         while let Some(cluster) = self.nodes[at].cluster.as_mut() {
             let Some(output) = cluster.poll_output() else { break };
             self.judge.saw(self.now, at, segment, &output);

@@ -27,6 +27,8 @@ pub(super) struct Speaker {
     list: BTreeMap<CallId, Call>,
     pending: BTreeMap<CallId, Call>,
     listed: bool,
+    /// Whether it asked for that list: else the partner has just ceased to speak, or was not linked.
+    asked: bool,
     audit_at: Instant,
     /// Until then calls of a partner that is gone count, of which only copies are known.
     copies_until: Instant,
@@ -96,6 +98,7 @@ impl Speaker {
             list: BTreeMap::new(),
             pending: BTreeMap::new(),
             listed: false,
+            asked: false,
             audit_at: now + AUDIT,
             copies_until: now + AUDIT,
             serial: 0,
@@ -165,7 +168,7 @@ impl Speaker {
     /// Asks which calls live; the partner first, if it can say so. Those of a partner that has just gone
     /// count as long as it is not known which of them died with it.
     pub(super) fn want_audit(
-        &self,
+        &mut self,
         now: Instant,
         linked: bool,
         present: bool,
@@ -175,6 +178,7 @@ impl Speaker {
             return;
         }
         if linked {
+            self.asked = true;
             outputs.push_back(PairOutput::Partner(PairMessage::List));
         } else if !present {
             let copied = now < self.copies_until;
@@ -338,6 +342,7 @@ impl Speaker {
         let theirs: Vec<Call> = self.list.values().copied().collect();
         self.forget_list();
         let calls: Vec<Call> = calls.into_iter().chain(theirs).collect();
+        outputs.push_back(PairOutput::Begun);
         match state {
             Some(state) => {
                 self.member.take_over(now, &state, calls);
@@ -355,7 +360,7 @@ impl Speaker {
     /// A connection to the partner begins: it needs the state.
     pub(super) fn greet(&mut self, now: Instant) {
         self.greets = true;
-        self.plain = false;
+        (self.plain, self.asked) = (false, false);
         self.beat_at = Some(now + self.config.period);
         self.forget_list();
     }
@@ -512,7 +517,10 @@ impl Speaker {
     }
 
     fn audit(&mut self, now: Instant, own: Vec<Call>, outputs: &mut Outputs) {
-        self.listed = false;
+        if std::mem::take(&mut self.listed) && !std::mem::take(&mut self.asked) {
+            // It may have counted until now.
+            outputs.push_back(PairOutput::Begun);
+        }
         // Who waited when the list was made may have been let in since.
         let ledger = self.member.ledger();
         self.pending.retain(|id, _| ledger.call(*id).is_some());

@@ -613,6 +613,7 @@ impl Two {
                     PairOutput::Refused(_) => self.refused.push(at),
                     PairOutput::Partner(_)
                     | PairOutput::Counted(_)
+                    | PairOutput::Begun
                     | PairOutput::Recounted(_)
                     | PairOutput::Drifted(_)
                     | PairOutput::Alone(_)
