@@ -33,7 +33,7 @@ impl Emitters {
         let newest = *book.newest.entry(slot).or_insert(epoch);
         // An owner that won its slot anew has said this before, and it was long under way.
         let owner = |epoch| book.owners.get(&(slot, epoch)).copied();
-        let is_late = owner(newest).is_some() && owner(newest) == said.by.or(owner(epoch));
+        let is_late = owner(newest).is_some() && owner(newest) == said.by.or_else(|| owner(epoch));
         if epoch < newest && !is_late {
             let text = format!("gate {gate}: slot {slot}: {epoch:?} after {newest:?}: {said:?}");
             book.wrong.push(text);
