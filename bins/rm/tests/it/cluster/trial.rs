@@ -32,7 +32,8 @@ pub(crate) fn run(seed: u64) -> Result<u64, String> {
         ..Setup::new(plan.layout)
     };
     let world = World::build(seed, setup);
-    let mut trial = Trial { world, plan, seed, details, disk, begun_at: Duration::ZERO, outages: Vec::new() };
+    let mut trial =
+        Trial { world, plan, seed, details, disk, begun_at: Duration::ZERO, outages: Vec::new() };
     trial.run()
 }
 
