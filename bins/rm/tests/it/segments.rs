@@ -10,4 +10,5 @@ mod leave;
 mod long;
 mod seeds;
 mod starts;
+mod traffic;
 mod world;

@@ -8,6 +8,7 @@ use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
 use quota_split::{CallId, Counter, Recipe, Sight};
 use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, UsageEvent, Why};
 
+use super::traffic::Traffic;
 use super::world::{Calls, LIMITED, Live, Ms, Node, PLACES, World};
 
 #[derive(Debug, Default)]
@@ -39,10 +40,7 @@ pub(super) struct Judge {
     told: BTreeMap<Segment, (usize, [u32; 5])>,
     /// Calls that pass every limit.
     pub(super) exempt: BTreeSet<CallId>,
-    /// Frames that a node sent in the present period of five seconds.
-    sent: Vec<usize>,
-    period: Ms,
-    frames_max: usize,
+    pub(super) traffic: Traffic,
     pub(super) trace: u64,
     pub(super) admitted: u64,
     pub(super) divided: u64,
@@ -62,8 +60,7 @@ impl Judge {
             ledgers: vec![None; count],
             decided: vec![false; count],
             counted: vec![false; count],
-            sent: vec![0; count],
-            frames_max: 400 * count,
+            traffic: Traffic::new(ids),
             ..Self::default()
         }
     }
@@ -203,13 +200,8 @@ impl Judge {
     }
 
     fn saw_frame(&mut self, now: Ms, at: usize, frame: &ClusterFrame) {
-        if self.period != now / 5_000 {
-            self.period = now / 5_000;
-            self.sent.fill(0);
-        }
-        self.sent[at] += 1;
-        if self.frames_max < self.sent[at] {
-            self.fail(now, format!("node {at} sent {} frames in 5 s", self.sent[at]));
+        if let Some(text) = self.traffic.says(now, at, frame) {
+            self.fail(now, text);
         }
         match frame {
             ClusterFrame::ToMember(routed) => {
@@ -393,12 +385,27 @@ fn hot_away(world: &World, here: &BTreeSet<Segment>, view: &ClusterView) -> bool
     hot.any(|(segment, _)| !serves(segment))
 }
 
-/// Returns whether nothing passes its limit.
-fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
-    let views: Vec<_> = island
-        .iter()
-        .filter_map(|at| Some((*at, world.nodes[*at].cluster.as_ref()?.view())))
-        .collect();
+/// In every island one node coordinates, of its lowest segment and all its segments; everybody follows it,
+/// and knows who speaks for each (I7 without its shares).
+pub(super) fn all_follow_one(world: &World) -> Result<(), String> {
+    let islands = world.islands();
+    for island in islands.iter().filter(|island| world.nodes[island[0]].works()) {
+        let views = views(world, island);
+        follow_one(&views).map_err(|text| {
+            let ids: Vec<String> = views.iter().map(|(_, view)| view.node.to_string()).collect();
+            format!("at {} ms in {ids:?}: {text}", world.now)
+        })?;
+    }
+    Ok(())
+}
+
+fn views(world: &World, island: &[usize]) -> Vec<(usize, ClusterView)> {
+    let view = |at: &usize| Some((*at, world.nodes[*at].cluster.as_ref()?.view()));
+    island.iter().filter_map(view).collect()
+}
+
+/// Returns who is followed, and the segments of the island.
+fn follow_one(views: &[(usize, ClusterView)]) -> Result<(NodeId, BTreeSet<Segment>), String> {
     let segments: BTreeSet<Segment> = views.iter().map(|(_, view)| view.node.segment).collect();
     let (_, first) = &views[0];
     let mandate = first.mandate.as_ref().ok_or("nobody leads")?;
@@ -408,17 +415,23 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
     if mandate.segments() != segments {
         return Err(format!("the members are {:?}", mandate.members));
     }
-    for (_, view) in &views {
+    for (_, view) in views {
         if view.mandate.as_ref() != Some(mandate) {
             return Err(format!("{} follows {:?}, not {mandate:?}", view.node, view.mandate));
         }
         if view.segments != first.segments {
-            return Err(format!(
-                "{} sees {:?}, not {:?}",
-                view.node, view.segments, first.segments
-            ));
+            let (seen, others) = (&view.segments, &first.segments);
+            return Err(format!("{} sees {seen:?}, not {others:?}", view.node));
         }
     }
+    Ok((mandate.epoch.coordinator, segments))
+}
+
+/// Returns whether nothing passes its limit.
+fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
+    let views = views(world, island);
+    let (coordinator, segments) = follow_one(&views)?;
+    let (_, first) = &views[0];
     let hot_away = hot_away(world, &segments, first);
     let mut sums = [0; 5];
     let mut all = BTreeMap::new();
@@ -452,7 +465,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
             well &= used <= cap;
         }
     }
-    check_held(world, island, mandate.epoch.coordinator, &all)?;
+    check_held(world, island, coordinator, &all)?;
     let is_whole = segments.len() == world.plan.segments.len();
     let limits = limits(&world.plan);
     for (index, name) in LIMITED.iter().enumerate() {

@@ -314,6 +314,9 @@ impl World {
         let now = self.instant(at);
         let Some(cluster) = self.nodes[at].cluster.as_mut() else { return };
         // Most frames are of elections: what they change in shares is seen at the next event.
+        if let Input::Frame { frame, .. } = &input {
+            self.judge.traffic.hears(at, frame);
+        }
         let is_election = matches!(&input, Input::Frame { frame: ClusterFrame::Election(_), .. });
         cluster.handle_input(now, input);
         if is_election {
@@ -336,6 +339,7 @@ impl World {
         let exempt = self.dice.hits(2) && self.exempts;
         let call = Call { id, node, direction };
         self.nodes[at].asked.insert(id, (call, exempt));
+        self.judge.traffic.asks(at);
         if exempt {
             self.judge.exempt.insert(id);
         }
@@ -445,6 +449,7 @@ impl World {
 
     fn write(&mut self, at: usize, life: u64, serial: u64, bytes: Vec<u8>) {
         if self.nodes[at].disk_hangs {
+            self.judge.traffic.hangs(at);
             self.nodes[at].hung.push((serial, bytes));
             return self.topology();
         }
