@@ -49,6 +49,22 @@ fn counters_that_an_audit_sets_right_are_told_too() {
     assert_eq!(node.told("t"), [(1, 1)]);
 }
 
+#[test]
+fn who_begins_to_count_voids_what_was_told_and_tells_what_there_is() {
+    let mut before = Alone::new();
+    let counts = before.begun();
+    assert_eq!(counts, [(true, 0)], "of its own start");
+    before.admit(0, "t");
+    before.admit(1, "t");
+
+    // The next life finds one of the two, or none.
+    for left in [1, 0] {
+        let live = before.live.iter().copied().take(left).collect();
+        let mut next = Alone::with(live);
+        assert_eq!(next.begun(), [(true, left)], "first, and at once");
+    }
+}
+
 /// The only node of a cluster.
 struct Alone {
     now: Instant,
@@ -60,6 +76,10 @@ struct Alone {
 
 impl Alone {
     fn new() -> Self {
+        Self::with(Vec::new())
+    }
+
+    fn with(live: Vec<Call>) -> Self {
         let document = document(1, &["t"]);
         let config = Config {
             id: Member { segment: Segment(1), rm: 1 },
@@ -70,7 +90,7 @@ impl Alone {
         };
         let (now, plan) = (now(), Arc::new(plan(&document)));
         let cluster = Cluster::new(config, plan, None, 1, now);
-        let mut node = Self { now, cluster, tree: document, live: Vec::new(), events: Vec::new() };
+        let mut node = Self { now, cluster, tree: document, live, events: Vec::new() };
         node.drain();
         node.pass(20_000);
         node
@@ -91,6 +111,22 @@ impl Alone {
     fn plan(&mut self, version: u64, names: &[&str]) {
         self.tree = document(version, names);
         self.input(Input::Plan(Arc::new(plan(&self.tree))));
+    }
+
+    /// Returns all beginnings told of, each with how many counters of calls were told of before the next.
+    fn begun(&mut self) -> Vec<(bool, usize)> {
+        let mut begun: Vec<(bool, usize)> = Vec::new();
+        for event in std::mem::take(&mut self.events) {
+            match event {
+                UsageEvent::Begun { .. } => begun.push((true, 0)),
+                UsageEvent::Changed { counter: Counter::Calls, .. } => match begun.last_mut() {
+                    Some((_, count)) => *count += 1,
+                    None => begun.push((false, 1)),
+                },
+                UsageEvent::Changed { .. } => {}
+            }
+        }
+        begun
     }
 
     /// Returns use and peak of all that was told of a tenant since the last time.
