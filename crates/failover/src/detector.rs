@@ -80,6 +80,9 @@ pub struct Detector {
     gateways: BTreeMap<NodeId, Gateway>,
     /// When the own next tick is due; late by more than a period, it voids every window.
     tick_at: Instant,
+    /// When all gateways are asked for beats again, at one moment: they stop a second after the last
+    /// time, and should that be because no question arrives any more, they must fall silent together.
+    hear_at: Instant,
     /// The first silence that will be too long before the next tick, if any.
     crossing_at: Option<Instant>,
     /// Nothing before this counts as silence.
@@ -102,6 +105,7 @@ impl Detector {
             config,
             gateways: BTreeMap::new(),
             tick_at: now,
+            hear_at: now,
             crossing_at: None,
             window_from: now,
             brake_until: now,
@@ -118,14 +122,14 @@ impl Detector {
         match input {
             Input::Watch(id) => self.watch(now, id),
             Input::Beat(beat) => self.handle_beat(now, beat),
-            Input::Refused(id) => self.handle_refused(now, id),
+            Input::Refused(id) => self.handle_refused(id),
             Input::LinkUp(id, boot) => {
                 if self.gateways.get(&id).is_some_and(|gateway| gateway.is_new(boot)) {
                     self.end_life(id);
-                    self.hear(now, id);
+                    self.hear(id);
                 }
             }
-            Input::LinkDown(id) => self.hear(now, id),
+            Input::LinkDown(id) => self.hear(id),
         }
     }
 
@@ -179,9 +183,10 @@ impl Detector {
         }
         self.window_from = now;
         self.tick_at = now + self.period();
+        self.hear_at = now + HEAR_PERIOD;
         self.crossing_at = None;
         let ids: Vec<NodeId> = self.gateways.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.hear(now, id));
+        ids.into_iter().for_each(|id| self.hear(id));
     }
 
     /// Returns whether this process, too, has heard nothing of some worker of that boot for as long
@@ -246,15 +251,15 @@ impl Detector {
         }
         if self.gateways.is_empty() {
             self.tick_at = now + self.period();
+            self.hear_at = now + HEAR_PERIOD;
             self.crossing_at = None;
         }
         self.gateways.insert(id, Gateway::new(now));
-        self.hear(now, id);
+        self.hear(id);
     }
 
-    fn hear(&mut self, now: Instant, id: NodeId) {
+    fn hear(&mut self, id: NodeId) {
         let Some(gateway) = self.gateways.get_mut(&id) else { return };
-        gateway.hear_at = now + HEAR_PERIOD;
         if let Some(life) = &mut gateway.life {
             life.asked = true;
         }
@@ -307,7 +312,7 @@ impl Detector {
         }
     }
 
-    fn handle_refused(&mut self, now: Instant, id: NodeId) {
+    fn handle_refused(&mut self, id: NodeId) {
         let Some(life) = self.gateways.get_mut(&id).and_then(|gateway| gateway.life.as_mut())
         else {
             return;
@@ -317,7 +322,7 @@ impl Detector {
         }
         if !life.asked {
             // The refused datagram may have met the gap before this boot.
-            self.hear(now, id);
+            self.hear(id);
             return;
         }
         life.die(Cause::Refused);
@@ -346,8 +351,12 @@ impl Detector {
             self.counters.voided += 1;
         }
         self.tick_at = now + period;
+        let asks_all = self.hear_at <= now;
+        if asks_all {
+            self.hear_at = now + HEAR_PERIOD;
+        }
         for (id, gateway) in &mut self.gateways {
-            let mut asks = gateway.hear_at <= now;
+            let mut asks = asks_all;
             if let Some(life) = &mut gateway.life {
                 let silence = silence(self.config, life);
                 let quiet = life.quiet(now, self.window_from).0;
@@ -361,7 +370,6 @@ impl Detector {
                 }
             }
             if asks {
-                gateway.hear_at = now + HEAR_PERIOD;
                 self.outputs.push_back(Output::Hear(*id));
             }
         }

@@ -10,7 +10,6 @@ use crate::Boot;
 #[derive(Clone, Debug)]
 pub(super) struct Gateway {
     pub(super) watched_at: Instant,
-    pub(super) hear_at: Instant,
     pub(super) life: Option<Life>,
     /// Boots known to be over, the latest last: what arrives of them late starts no life.
     pub(super) buried: VecDeque<Boot>,
@@ -21,7 +20,7 @@ pub(super) struct Gateway {
 
 impl Gateway {
     pub(super) fn new(now: Instant) -> Self {
-        Self { watched_at: now, hear_at: now, life: None, buried: VecDeque::new(), presumed: None }
+        Self { watched_at: now, life: None, buried: VecDeque::new(), presumed: None }
     }
 
     /// Whether this boot is another than the one known, and not one that is over.

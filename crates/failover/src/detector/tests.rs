@@ -132,6 +132,22 @@ fn a_late_own_tick_voids_the_window() {
 }
 
 #[test]
+fn all_gateways_are_asked_at_one_moment_and_so_fall_silent_together_when_no_question_arrives() {
+    let mut run = Run::started(PLAIN, 2, 1);
+    run.advance(37);
+    run.input(Input::LinkDown(NodeId(2)));
+    run.input(Input::Watch(NodeId(3)));
+
+    let mut rounds = Vec::new();
+    for _ in 0..500 {
+        run.hears.clear();
+        run.advance(1);
+        rounds.extend((!run.hears.is_empty()).then(|| run.hears.clone()));
+    }
+    assert_eq!(rounds, vec![[1, 2, 3].map(NodeId); 5]);
+}
+
+#[test]
 fn a_missed_beat_asks_at_every_tick() {
     let mut run = Run::started(PLAIN, 3, 1);
     run.silence_after_beat(2);
