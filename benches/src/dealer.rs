@@ -157,8 +157,6 @@ impl Node for Dealer {
         }
     }
 
-    fn end_turn(&mut self, _now: Instant) {}
-
     fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

@@ -207,8 +207,6 @@ impl Node for Mediagate {
         self.settle(now);
     }
 
-    fn end_turn(&mut self, _now: Instant) {}
-
     fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

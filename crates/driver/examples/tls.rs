@@ -197,8 +197,6 @@ impl Node for Peer {
 
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    fn end_turn(&mut self, _now: Instant) {}
-
     fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

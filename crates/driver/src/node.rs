@@ -405,8 +405,8 @@ pub trait Node {
     ///
     /// A turn can be long, and its process stopped in the middle of it. What may only leave while
     /// something lasts, such as a lease, is therefore kept until here and looked at once more: `now` is
-    /// the time at which it leaves.
-    fn end_turn(&mut self, now: Instant);
+    /// the time at which it leaves. A node that keeps nothing so has nothing to do here.
+    fn end_turn(&mut self, _now: Instant) {}
 
     /// Returns the next thing to do, `None` when nothing is left.
     fn poll_output(&mut self) -> Option<Output>;

@@ -8,7 +8,6 @@
 //! # impl Node for Idle {
 //! #     fn handle_input(&mut self, _: Instant, _: Input) {}
 //! #     fn handle_timeout(&mut self, _: Instant) {}
-//! #     fn end_turn(&mut self, _: Instant) {}
 //! #     fn poll_output(&mut self) -> Option<Output> { None }
 //! #     fn poll_timeout(&self) -> Option<Instant> { None }
 //! #     fn metrics(&self, _: &mut Metrics) {}

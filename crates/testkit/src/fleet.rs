@@ -395,8 +395,6 @@ impl Node for Fleet {
         }
     }
 
-    fn end_turn(&mut self, _now: Instant) {}
-
     fn poll_output(&mut self) -> Option<Output> {
         self.pop_output()
     }

@@ -320,8 +320,6 @@ impl Node for Any {
         }
     }
 
-    fn end_turn(&mut self, _now: Instant) {}
-
     fn poll_output(&mut self) -> Option<Output> {
         match self {
             Self::Gateway(gateway) => gateway.poll_output(),

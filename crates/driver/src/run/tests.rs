@@ -260,8 +260,6 @@ impl Node for Probe {
         }
     }
 
-    fn end_turn(&mut self, _now: Instant) {}
-
     fn poll_output(&mut self) -> Option<Output> {
         self.orders.try_recv().ok()
     }

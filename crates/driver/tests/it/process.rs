@@ -41,8 +41,6 @@ impl Node for Signalled {
         }
     }
 
-    fn end_turn(&mut self, _now: Instant) {}
-
     fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
