@@ -428,7 +428,8 @@ impl B2b {
     /// Whether new calls may go elsewhere while this process drains: as long as calls that count here
     /// keep it, since what it sends on keeps it as well.
     fn sends_on(&self) -> bool {
-        self.core.config.admits && self.charges().next().is_some()
+        debug_assert_eq!(self.core.charged, self.charges().count(), "each is counted once");
+        self.core.config.admits && 0 < self.core.charged
     }
 
     fn insert_call(&mut self, call: Box<Call>) {

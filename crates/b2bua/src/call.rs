@@ -195,6 +195,7 @@ impl Call {
     pub(crate) fn drop_silently(&mut self, core: &mut Core) -> Vec<Place> {
         if !self.record.is_ended() {
             core.live -= 1;
+            core.charged -= usize::from(self.record.admission.charge.is_some());
         }
         if self.record.phase == Phase::Placing {
             // Nobody else has the record: what it counts would be counted for ever.

@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) draining: bool,
     /// Calls that have not ended.
     pub(crate) live: usize,
+    /// Those of them that count against something.
+    pub(crate) charged: usize,
     /// Calls with a record that is too long to be kept elsewhere.
     pub(crate) unprotected: usize,
     pub(crate) counters: Counters,
@@ -146,6 +148,7 @@ impl Core {
             hops: 0,
             draining: false,
             live: 0,
+            charged: 0,
             unprotected: 0,
             counters: Counters::default(),
             epochs: Box::new([Epoch::default(); 256]),

@@ -24,6 +24,7 @@ impl Call {
         self.barrier = true;
         self.record.phase = Phase::Ended { until: core.after(TOMBSTONE) };
         core.live -= 1;
+        core.charged -= usize::from(self.record.admission.charge.is_some());
         self.record.targets.clear();
         core.shortage.remove(self.record.call);
         for leg in 0..2 {

@@ -131,6 +131,7 @@ impl Call {
     /// Sends the call to another segment: it counts no more here.
     fn go_elsewhere(&mut self, core: &mut Core, otherwise: Otherwise) {
         self.release(core);
+        core.charged -= usize::from(self.record.admission.charge.is_some());
         self.record.admission = Admission { charge: None, shared: otherwise.shared };
         self.record.targets = otherwise.targets;
         self.record.phase = Phase::Calling;

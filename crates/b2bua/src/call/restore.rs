@@ -47,6 +47,7 @@ impl Call {
         call.repeat_acks(core);
         call.refresh_anew(core);
         core.live += 1;
+        core.charged += usize::from(call.record.admission.charge.is_some());
         for place in [call.record.holder, call.record.standby].into_iter().flatten() {
             core.hold(call.record.call, &place);
         }

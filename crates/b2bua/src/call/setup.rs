@@ -68,6 +68,7 @@ impl Call {
             core.set_tag(&new.record.legs[leg].dialog.local_tag, new.leg_id(leg));
         }
         core.live += 1;
+        core.charged += usize::from(new.record.admission.charge.is_some());
         core.counters.calls += 1;
         core.event(Event::Started {
             call,
