@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use failover::record::Phase;
 use failover::replica::Key;
 use failover::{
     Admission, Aor, Binding, Boot, CallId, CallRecord, Charge, Clock, NodeId, Place, Slot,
@@ -123,7 +124,13 @@ impl B2b {
                 }
             }
             // Whatever the reason, the call waits or is refused alike.
-            Input::NotPlaced { call, why: _ } => self.with_call(call, Call::not_placed),
+            Input::NotPlaced { call, why: _ } => match self.calls.get_mut(&call) {
+                // It goes on as it is, and asks again.
+                Some(call) if call.record.phase != Phase::Placing => {
+                    call.not_placed(&mut self.core);
+                }
+                Some(_) | None => self.with_call(call, Call::not_placed),
+            },
             Input::Media { gateway, boot, event } => self.handle_media(gateway, boot, event),
             Input::GatewayDead { gateway, boot } => self.handle_death(gateway, boot),
             Input::Written { call } => self.written(call),
@@ -148,7 +155,9 @@ impl B2b {
             self.core.changes.note(slot, Key::Call(call), false);
         }
         for call in self.core.shortage.round(now) {
-            self.with_call(call, |call, core| call.ask_for_ports(core));
+            if let Some(call) = self.calls.get_mut(&call) {
+                call.ask_for_ports(&mut self.core);
+            }
         }
         self.core.pacer.handle_timeout(now);
         self.registrar.handle_timeout(&mut self.core);

@@ -13,7 +13,7 @@ use failover::replica::Key;
 use failover::{CallId, Cause, Epoch, NodeId, Place, Tombstone, UnixMs};
 use sip_core::transactions::{ClientKey, ServerKey};
 
-use crate::changes::fingerprint;
+use crate::changes::Reported;
 use crate::core::{ClientUse, Core, InviteId, LegId, Way};
 use crate::graves::tombstone;
 use crate::message;
@@ -63,8 +63,8 @@ pub(crate) struct Call {
     foreign: bool,
     /// Where the call goes if there are no ports for it, until it has some.
     pub(crate) otherwise: Option<Otherwise>,
-    /// The record as it was reported last; `None` when it is to be reported after whatever happens next.
-    fingerprint: Option<u64>,
+    /// What is known of the record as it was reported last.
+    reported: Reported,
     /// The record is too long to be kept elsewhere.
     oversized: bool,
     /// What the record says now must be kept elsewhere before anything more is said.
@@ -109,7 +109,7 @@ impl Call {
             asked_anew: Vec::new(),
             foreign: false,
             otherwise: None,
-            fingerprint: None,
+            reported: Reported::News,
             oversized: false,
             barrier: false,
         }
@@ -173,10 +173,13 @@ impl Call {
         if !core.changes.is_on() || self.record.phase == Phase::Placing {
             return;
         }
-        let before = self.fingerprint.take();
         // What a barrier or a tombstone stands for is news anyway, and soon followed by more.
-        self.fingerprint = (!barrier && !over).then(|| fingerprint(&self.record));
-        if before.is_none() || self.fingerprint != before {
+        let before = std::mem::take(&mut self.reported);
+        let is_news = barrier || over || {
+            self.reported = before.next(&self.record);
+            self.reported != before
+        };
+        if is_news {
             let oversized = !over && RECORD_LEN_MAX < self.record.len_bound();
             core.unprotected += usize::from(oversized);
             core.unprotected -= usize::from(self.oversized);

@@ -1,22 +1,34 @@
 //! What has to be stored elsewhere before messages may leave.
 
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use failover::Slot;
 use failover::replica::Key;
 
 /// The records that changed and were not reported yet.
+///
+/// They are one or two after most messages, and thousands after the death of a mediagate: a list, which is
+/// put in order when the first is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Whether anybody wants to know.
     is_on: bool,
-    pending: BTreeMap<Key, (Slot, bool)>,
+    /// The last comes first once they are in order.
+    pending: Vec<Changed>,
+    is_ordered: bool,
+}
+
+/// A record that changed, and whether anything must wait until that is known elsewhere.
+#[derive(Debug)]
+struct Changed {
+    key: Key,
+    slot: Slot,
+    barrier: bool,
 }
 
 impl Changes {
     pub(crate) fn new(is_on: bool) -> Self {
-        Self { is_on, pending: BTreeMap::new() }
+        Self { is_on, pending: Vec::new(), is_ordered: true }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -26,17 +38,51 @@ impl Changes {
     /// Notes that a record is another one now, or gone.
     pub(crate) fn note(&mut self, slot: Slot, key: Key, barrier: bool) {
         if self.is_on {
-            self.pending.entry(key).or_insert((slot, false)).1 |= barrier;
+            self.is_ordered = self.pending.is_empty();
+            self.pending.push(Changed { key, slot, barrier });
         }
     }
 
+    /// Returns the next record in the order of their names, each once.
     pub(crate) fn pop(&mut self) -> Option<(Key, Slot, bool)> {
-        self.pending.pop_first().map(|(key, (slot, barrier))| (key, slot, barrier))
+        if !self.is_ordered {
+            self.is_ordered = true;
+            self.pending.sort_by(|one, other| other.key.cmp(&one.key));
+            self.pending.dedup_by(|again, one| {
+                let is_same = again.key == one.key;
+                one.barrier |= is_same && again.barrier;
+                is_same
+            });
+        }
+        self.pending.pop().map(|changed| (changed.key, changed.slot, changed.barrier))
     }
 
     /// Drops what is not to be reported any more.
     pub(crate) fn retain(&mut self, keep: impl Fn(Slot) -> bool) {
-        self.pending.retain(|_, (slot, _)| keep(*slot));
+        self.pending.retain(|changed| keep(changed.slot));
+    }
+}
+
+/// What is known of a record as it was reported last. A fingerprint costs about as much as the report that
+/// it saves: it is not taken of what is likely to be followed by a barrier before it is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// With a barrier, or not at all: the next change is news.
+    #[default]
+    News,
+    /// Once since.
+    Once,
+    /// More often: this was its fingerprint.
+    As(u64),
+}
+
+impl Reported {
+    /// Returns what is known after the next report, which is none when it is the same.
+    pub(crate) fn next(self, record: &impl Hash) -> Self {
+        match self {
+            Self::News => Self::Once,
+            Self::Once | Self::As(_) => Self::As(fingerprint(record)),
+        }
     }
 }
 
@@ -44,7 +90,7 @@ impl Changes {
 ///
 /// It is taken after everything that happens to a call, so it is a quick one. One field that differs
 /// always shows; who could make several differ so that they do not, would hurt his own call alone.
-pub(crate) fn fingerprint(value: &impl Hash) -> u64 {
+fn fingerprint(value: &impl Hash) -> u64 {
     let mut hasher = Folded(0);
     value.hash(&mut hasher);
     hasher.finish()
@@ -116,6 +162,33 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_record_that_changed_twice_is_reported_once_and_the_lowest_name_first() {
+        let key = |call| Key::Call(failover::CallId(call));
+        let mut changes = Changes::new(true);
+        for (call, barrier) in [(3, false), (1, false), (3, true), (2, false), (3, false)] {
+            changes.note(Slot(7), key(call), barrier);
+        }
+
+        let reported: Vec<_> = std::iter::from_fn(|| changes.pop()).collect();
+
+        let expected = [(1, false), (2, false), (3, true)];
+        assert_eq!(reported, expected.map(|(call, barrier)| (key(call), Slot(7), barrier)));
+    }
+
+    #[test]
+    fn what_changes_between_two_reports_is_put_in_its_place() {
+        let key = |call| Key::Call(failover::CallId(call));
+        let mut changes = Changes::new(true);
+        [4, 2].into_iter().for_each(|call| changes.note(Slot(7), key(call), false));
+        assert_eq!(changes.pop(), Some((key(2), Slot(7), false)));
+
+        [1, 4].into_iter().for_each(|call| changes.note(Slot(7), key(call), true));
+
+        let rest: Vec<_> = std::iter::from_fn(|| changes.pop()).collect();
+        assert_eq!(rest, [(key(1), Slot(7), true), (key(4), Slot(7), true)]);
+    }
 
     proptest! {
         #[test]
