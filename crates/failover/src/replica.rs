@@ -24,6 +24,7 @@ mod peer;
 mod standby;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use owner::{Counters, NotSyncedError, Output, Replicator};
 pub use standby::{Held, Replica, ReplicaCounters, ReplicaOutput};

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::peer::{CHECK_PERIOD, Expected, Pace, Peer, Phase, Purpose};
+use super::waiting::Queues;
 use super::{Batch, Change, Item, Key, Refusal, SLOT_MAX, Sum, VALUE_MAX, weight};
 use crate::slots::SLOTS;
 use crate::{Boot, Epoch, NodeId, Slot};
@@ -21,9 +22,9 @@ pub struct Replicator<T> {
     boot: Boot,
     slots: Vec<Copied>,
     peers: BTreeMap<NodeId, Peer>,
-    waiting: BTreeMap<Slot, VecDeque<Waiting<T>>>,
+    waiting: Queues<T>,
     /// What waits for a late standby too.
-    patient: BTreeMap<Slot, VecDeque<Waiting<T>>>,
+    patient: Queues<T>,
     counters: Counters,
     outputs: VecDeque<Output<T>>,
 }
@@ -138,12 +139,6 @@ enum Progress {
     Done,
 }
 
-#[derive(Clone, Debug)]
-struct Waiting<T> {
-    after: u64,
-    what: T,
-}
-
 impl<T> Replicator<T> {
     /// Returns the replicator of a node that copies nothing yet. `boot` must be higher in each life of
     /// the node.
@@ -152,8 +147,8 @@ impl<T> Replicator<T> {
             boot,
             slots: vec![Copied::default(); SLOTS],
             peers: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            patient: BTreeMap::new(),
+            waiting: Queues::new(),
+            patient: Queues::new(),
             counters: Counters::default(),
             outputs: VecDeque::new(),
         }
@@ -188,8 +183,8 @@ impl<T> Replicator<T> {
     /// This node no longer owns `slots`: what waits is dropped, and nothing more is said about them.
     pub fn lose(&mut self, slots: &[Slot]) {
         for &slot in slots {
-            self.waiting.remove(&slot);
-            self.patient.remove(&slot);
+            self.waiting.clear(slot);
+            self.patient.clear(slot);
             self.forget(slot);
             self.slots[usize::from(slot.0)] = Copied::default();
         }
@@ -233,8 +228,8 @@ impl<T> Replicator<T> {
     pub fn send(&mut self, slot: Slot, what: T) {
         let after = self.slots[usize::from(slot.0)].barrier;
         let waits = self.protector(slot).is_some_and(|peer| peer.acked < after);
-        if waits || self.waiting.contains_key(&slot) {
-            self.waiting.entry(slot).or_default().push_back(Waiting { after, what });
+        if waits || self.waiting.busy().contains(slot) {
+            self.waiting.push(slot, after, what);
         } else {
             self.outputs.push_back(Output::Pass(what));
         }
@@ -247,8 +242,8 @@ impl<T> Replicator<T> {
         let Copied { standby, progress, barrier: after, .. } = self.slots[usize::from(slot.0)];
         let peer = standby.filter(|_| progress == Progress::Done);
         let peer = peer.and_then(|id| self.peers.get(&id));
-        if peer.is_some_and(|peer| peer.acked < after) || self.patient.contains_key(&slot) {
-            self.patient.entry(slot).or_default().push_back(Waiting { after, what });
+        if peer.is_some_and(|peer| peer.acked < after) || self.patient.busy().contains(slot) {
+            self.patient.push(slot, after, what);
         } else {
             self.outputs.push_back(Output::Pass(what));
         }
@@ -416,13 +411,14 @@ impl<T> Replicator<T> {
 
     /// Returns how many things wait for a standby.
     pub fn waiting(&self) -> usize {
-        self.waiting.values().chain(self.patient.values()).map(VecDeque::len).sum()
+        let queues = [&self.waiting, &self.patient].into_iter();
+        let slots = queues.flat_map(|queues| queues.busy().iter().map(|slot| queues.len_of(slot)));
+        slots.sum()
     }
 
     /// Returns how many things of `slot` wait for its standby.
     pub fn waiting_of(&self, slot: Slot) -> usize {
-        let queues = [&self.waiting, &self.patient].into_iter();
-        queues.filter_map(|queue| queue.get(&slot)).map(VecDeque::len).sum()
+        self.waiting.len_of(slot) + self.patient.len_of(slot)
     }
 
     /// Returns the standby for which what is sent of `slot` waits.
@@ -434,27 +430,22 @@ impl<T> Replicator<T> {
 
     /// Lets everything of `slot` pass.
     fn unprotect(&mut self, slot: Slot) {
-        for queue in [&mut self.waiting, &mut self.patient] {
-            for waiting in queue.remove(&slot).unwrap_or_default() {
-                self.outputs.push_back(Output::Pass(waiting.what));
-            }
+        for queues in [&mut self.waiting, &mut self.patient] {
+            queues.pass(slot, u64::MAX, |what| self.outputs.push_back(Output::Pass(what)));
         }
     }
 
     /// Lets pass what waits for the standby `id` no longer.
     fn release(&mut self, id: NodeId) {
         let Some(peer) = self.peers.get(&id) else { return };
-        let late = peer.late_until.is_some();
-        for (queues, late) in [(&mut self.waiting, late), (&mut self.patient, false)] {
-            for (slot, queue) in &mut *queues {
-                if self.slots[usize::from(slot.0)].standby != Some(id) {
-                    continue;
-                }
-                while queue.front().is_some_and(|one| late || one.after <= peer.acked) {
-                    self.outputs.extend(queue.pop_front().map(|one| Output::Pass(one.what)));
+        // For one that is late only what is patient waits.
+        let acked = if peer.late_until.is_some() { u64::MAX } else { peer.acked };
+        for (queues, acked) in [(&mut self.waiting, acked), (&mut self.patient, peer.acked)] {
+            for slot in queues.busy().iter() {
+                if self.slots[usize::from(slot.0)].standby == Some(id) {
+                    queues.pass(slot, acked, |what| self.outputs.push_back(Output::Pass(what)));
                 }
             }
-            queues.retain(|_, queue| !queue.is_empty());
         }
     }
 

@@ -38,7 +38,7 @@ impl SlotSet {
 
     /// Returns how many there are.
     pub fn len(&self) -> usize {
-        self.iter().count()
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Returns whether every one of them is in `other` too.
@@ -66,8 +66,13 @@ impl SlotSet {
 
     /// Returns them in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Slot> + use<> {
-        let set = *self;
-        (0..=u8::MAX).map(Slot).filter(move |slot| set.contains(*slot))
+        (0_u8..).zip(self.0).flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let bit = u8::try_from(bits.trailing_zeros()).ok().filter(|bit| *bit < 64)?;
+                bits &= bits - 1;
+                Some(Slot(64 * word + bit))
+            })
+        })
     }
 
     /// Returns the set as its datagram carries it.
