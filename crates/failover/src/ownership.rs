@@ -426,13 +426,17 @@ impl Ownership {
 
     /// Groups slots of ours by epoch.
     fn claims(&self, slots: SlotSet) -> Vec<Claim> {
-        let mut groups: BTreeMap<Epoch, SlotSet> = BTreeMap::new();
+        let mut claims: Vec<Claim> = Vec::new();
         for slot in slots.iter() {
-            if let Some(reign) = self.map.get(slot) {
-                groups.entry(reign.epoch).or_default().insert(slot);
+            let Some(Reign { epoch, .. }) = self.map.get(slot) else { continue };
+            // They are mostly of one.
+            match claims.iter_mut().find(|claim| claim.epoch == epoch) {
+                Some(claim) => claim.slots.insert(slot),
+                None => claims.push(Claim { epoch, slots: [slot].into_iter().collect() }),
             }
         }
-        groups.into_iter().map(|(epoch, slots)| Claim { epoch, slots }).collect()
+        claims.sort_unstable_by_key(|claim| claim.epoch);
+        claims
     }
 
     fn send_map(&mut self, to: NodeId) {

@@ -202,8 +202,17 @@ impl Ownership {
             }
         }
         let mut wanted: BTreeMap<Option<NodeId>, (Gone, SlotSet)> = BTreeMap::new();
-        for slot in SlotSet::ALL.without(self.own).iter() {
-            if let Some((owner, gone)) = self.is_free(now, slot)
+        let yielded = self.yielded.map_or(SlotSet::EMPTY, |(yielded, _)| yielded);
+        // Slots mostly come in runs of one owner that were heard of at the same time.
+        let mut before = None;
+        for slot in SlotSet::ALL.without(self.own.union(yielded)).iter() {
+            let known = (self.map.get(slot), self.acted_at[usize::from(slot.0)]);
+            let free = match before {
+                Some((same, free)) if same == known && known.0.is_some() => free,
+                _ => self.is_free(now, slot),
+            };
+            before = Some((known, free));
+            if let Some((owner, gone)) = free
                 && is_due(owner)
             {
                 wanted.entry(owner).or_insert((gone, SlotSet::EMPTY)).1.insert(slot);
@@ -235,9 +244,6 @@ impl Ownership {
 
     /// Returns whose a slot was, and why it is this b2b's turn to ask for it; `None` while it is not.
     fn is_free(&self, now: Instant, slot: Slot) -> Option<(Option<NodeId>, Gone)> {
-        if self.yielded.is_some_and(|(yielded, _)| yielded.contains(slot)) {
-            return None;
-        }
         let index = usize::from(slot.0);
         let Some(reign) = self.map.get(slot) else {
             let is_ours = self.known[index] == Epoch(0) && self.meant_for(slot) == self.config.node;
