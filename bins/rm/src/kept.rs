@@ -43,8 +43,10 @@ impl Kept {
     }
 
     /// Keeps a record, or that it is gone.
-    pub(crate) fn put(&mut self, now: Instant, slot: Slot, key: &Key, value: Option<Bytes>) {
-        self.store.put(now, driver::codec::encode(&(slot, key)), value);
+    pub(crate) fn put(&mut self, now: Instant, slot: Slot, key: &Key, value: Option<&Bytes>) {
+        // While the disk takes nothing they are kept in memory.
+        let keep = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+        self.store.put(now, keep(&driver::codec::encode(&(slot, key))), value.map(keep));
         let trouble = self.store.health().trouble;
         if trouble.is_some() != self.is_in_trouble {
             self.is_in_trouble = trouble.is_some();

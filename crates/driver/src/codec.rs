@@ -1,19 +1,21 @@
 //! Frame payloads that are serde structs.
 //!
 //! The only file that names `bincode`, at version 2.0.1 exactly: little
-//! endian, variable-length integers. It has no defaults for missing fields, so
+//! endian, variable-length integers. It reads; [`append`] writes the same form. It has no defaults for missing fields, so
 //! a changed struct is a new frame kind and never an edited one.
 
 use std::cell::RefCell;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
-use bincode::enc::write::Writer;
-use bincode::error::{DecodeError as Inner, EncodeError};
-use bytes::Bytes;
-use serde::Serialize;
+use bincode::error::DecodeError as Inner;
+use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+use self::append::Append;
 use crate::frame::PAYLOAD_MAX;
+
+mod append;
 
 type Config<const MAX: usize> = Configuration<LittleEndian, Varint, Limit<MAX>>;
 
@@ -43,6 +45,9 @@ pub enum DecodeError {
 
 /// Returns `value` as bytes.
 ///
+/// They share memory with what else is encoded at the time, which is as good as free for what is sent and
+/// forgotten: who keeps them for long keeps a copy.
+///
 /// # Panics
 /// When the type cannot be encoded at all (a map of unknown length), which
 /// every golden file shows.
@@ -50,18 +55,22 @@ pub fn encode<T: Serialize>(value: &T) -> Bytes {
     encode_after(&[], value)
 }
 
-/// Returns `prefix`, then `value` as bytes.
+/// Returns `prefix`, then `value` as bytes, which are like those of [`encode`].
 ///
 /// # Panics
 /// As [`encode`] does.
 pub fn encode_after<T: Serialize>(prefix: &[u8], value: &T) -> Bytes {
-    SCRATCH.with_borrow_mut(|bytes| {
+    SCRATCH.with_borrow_mut(|Scratch { bytes, shared }| {
         // What a panic left.
         bytes.clear();
         bytes.extend_from_slice(prefix);
-        bincode::serde::encode_into_writer(value, Appending(bytes), CONFIG)
-            .expect("a frame's type can be encoded");
-        let encoded = Bytes::copy_from_slice(bytes);
+        value.serialize(&mut Append(bytes)).expect("a frame's type can be encoded");
+        let encoded = if SHARED_LEN / 4 < bytes.len() {
+            Bytes::copy_from_slice(bytes)
+        } else {
+            shared.extend_from_slice(bytes);
+            shared.split().freeze()
+        };
         bytes.clear();
         bytes.shrink_to(KEPT_LEN);
         encoded
@@ -69,27 +78,25 @@ pub fn encode_after<T: Serialize>(prefix: &[u8], value: &T) -> Bytes {
 }
 
 thread_local! {
-    /// What is encoded is copied out of here: then its memory fits it, which the allocator has at hand,
-    /// and was not moved while it grew.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        bytes: Vec::new(),
+        shared: BytesMut::with_capacity(SHARED_LEN),
+    });
 }
 
-/// So much of it is kept for the next time.
+/// Where values are encoded, and where they are copied to: most are of a length that an allocator has not
+/// at hand, and are gone soon.
+struct Scratch {
+    bytes: Vec<u8>,
+    /// The rest of what is filled at present.
+    shared: BytesMut,
+}
+
+/// So much is allocated at a time.
+const SHARED_LEN: usize = 64 << 10;
+
+/// So much of what was too long for that is kept for the next time.
 const KEPT_LEN: usize = 64 << 10;
-
-struct Appending<'a>(&'a mut Vec<u8>);
-
-impl Writer for Appending<'_> {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
-        match bytes {
-            // Most of what is written: small numbers, lengths and tags.
-            [byte] => self.0.push(*byte),
-            bytes => self.0.extend_from_slice(bytes),
-        }
-        Ok(())
-    }
-}
 
 /// Reads a value that takes all of `bytes`.
 ///
@@ -97,6 +104,17 @@ impl Writer for Appending<'_> {
 /// When the bytes are not exactly one value, or claim to be longer than a frame.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     read(bytes, CONFIG)
+}
+
+/// Reads a value that takes all of `bytes`, and parts of it where they lie.
+///
+/// # Errors
+/// As [`decode`] does.
+pub fn decode_borrowed<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    if PAYLOAD_MAX < bytes.len() {
+        return Err(DecodeError::TooLong);
+    }
+    whole(bincode::serde::borrow_decode_from_slice(bytes, CONFIG), bytes)
 }
 
 /// Reads a value that came in several frames, at most [`LONG_MAX`] bytes.
@@ -114,11 +132,125 @@ fn read<T: DeserializeOwned, const MAX: usize>(
     if MAX < bytes.len() {
         return Err(DecodeError::TooLong);
     }
-    match bincode::serde::decode_from_slice(bytes, config) {
+    whole(bincode::serde::decode_from_slice(bytes, config), bytes)
+}
+
+/// Checks that a value took all bytes.
+fn whole<T>(read: Result<(T, usize), Inner>, bytes: &[u8]) -> Result<T, DecodeError> {
+    match read {
         Ok((value, used)) if used == bytes.len() => Ok(value),
         Ok(_) => Err(DecodeError::Trailing),
         Err(Inner::LimitExceeded) => Err(DecodeError::TooLong),
         Err(Inner::UnexpectedEnd { .. }) => Err(DecodeError::Short),
         Err(_) => Err(DecodeError::Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Something of everything that a value can have.
+    #[derive(Clone, Debug, Serialize)]
+    struct Everything {
+        unsigned: (u8, u16, u32, u64, u128, usize),
+        signed: (i8, i16, i32, i64, i128),
+        rest: (bool, char, f32, f64, ()),
+        text: String,
+        bytes: Raw,
+        array: [u8; 4],
+        options: Vec<Option<u16>>,
+        map: BTreeMap<u32, String>,
+        kinds: Vec<Kind>,
+        empty: Empty,
+    }
+
+    #[derive(Clone, Debug, Serialize)]
+    enum Kind {
+        Unit,
+        Newtype(u64),
+        Tuple(i32, bool),
+        Struct { a: u16, b: Option<String> },
+    }
+
+    #[derive(Clone, Debug, Serialize)]
+    struct Empty;
+
+    #[derive(Clone, Debug)]
+    struct Raw(Vec<u8>);
+
+    impl Serialize for Raw {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_bytes(&self.0)
+        }
+    }
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        prop_oneof![
+            Just(Kind::Unit),
+            any::<u64>().prop_map(Kind::Newtype),
+            any::<(i32, bool)>().prop_map(|(a, b)| Kind::Tuple(a, b)),
+            any::<(u16, Option<String>)>().prop_map(|(a, b)| Kind::Struct { a, b }),
+        ]
+    }
+
+    prop_compose! {
+        fn everything()(
+            unsigned: (u8, u16, u32, u64, u128, usize),
+            // Of numbers of 64 bits few are small, and those have other forms.
+            shifts: [u8; 6],
+            signed: (i8, i16, i32, i64, i128),
+            rest: (bool, char, f32, f64, ()),
+            text: String,
+            bytes: Vec<u8>,
+            array: [u8; 4],
+            options: Vec<Option<u16>>,
+            map: BTreeMap<u32, String>,
+            kinds in proptest::collection::vec(kind(), 0..300),
+        ) -> Everything {
+            let (a, b, c, d, e, f) = unsigned;
+            let by = shifts.map(u32::from);
+            let unsigned =
+                (a, b >> (by[0] % 16), c >> (by[1] % 32), d >> (by[2] % 64), e >> (by[3] % 128), f);
+            let (g, h, i, j, k) = signed;
+            let signed = (g, h, i, j >> (by[4] % 64), k >> (by[5] % 128));
+            let bytes = Raw(bytes);
+            Everything { unsigned, signed, rest, text, bytes, array, options, map, kinds, empty: Empty }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_bincode_would_write(value in everything()) {
+            let expected = bincode::serde::encode_to_vec(&value, CONFIG).unwrap();
+
+            prop_assert_eq!(&encode(&value)[..], expected);
+        }
+    }
+
+    #[test]
+    fn numbers_take_more_bytes_where_bincode_says_so() {
+        let edges = [250, 251, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_0000_0000, u64::MAX];
+        for edge in edges {
+            let expected = bincode::serde::encode_to_vec(edge, CONFIG).unwrap();
+            assert_eq!(&encode(&edge)[..], expected, "{edge}");
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_stays_as_it_is_when_more_is() {
+        let lens = [0, 1, 100, SHARED_LEN / 8, SHARED_LEN / 4, SHARED_LEN / 2, 1, 2 * SHARED_LEN];
+        let values: Vec<Vec<u8>> =
+            (1..=255).zip(lens.iter().cycle()).map(|(n, &len)| vec![n; len]).collect();
+
+        let encoded: Vec<Bytes> = values.iter().map(encode).collect();
+
+        for (bytes, value) in encoded.iter().zip(values) {
+            assert_eq!(decode_long::<Vec<u8>>(bytes), Ok(value));
+        }
     }
 }

@@ -260,7 +260,7 @@ impl B2bRole {
             Asked::Stored { slot, key, barrier } => {
                 let value = self.b2b.stored(&key).map(frames::value_bytes);
                 if let Some(kept) = &mut self.kept {
-                    kept.put(now, slot, &key, value.clone());
+                    kept.put(now, slot, &key, value.as_ref());
                 }
                 // Of what is given away nobody hears any more: its taker must not have it either.
                 if !barrier || !self.given().contains(slot) {
