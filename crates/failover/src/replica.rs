@@ -61,20 +61,20 @@ pub struct StreamId {
     pub number: u32,
 }
 
-/// Owner to standby: the next items of a stream.
+/// Owner to standby: the next items of a stream. A standby may read the values where they lie, as `&[u8]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Batch {
+pub struct Batch<V = Bytes> {
     /// Which stream.
     pub stream: StreamId,
     /// The number of the first item; the first of a stream is 1.
     pub first: u64,
     /// What happened, in order; never empty.
-    pub items: Vec<Item>,
+    pub items: Vec<Item<V>>,
 }
 
 /// One step of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Item {
+pub enum Item<V = Bytes> {
     /// All records of a slot follow.
     Begin {
         /// The slot.
@@ -89,7 +89,7 @@ pub enum Item {
         /// Its name.
         key: Key,
         /// What it is; `None` when it is gone.
-        value: Option<Bytes>,
+        value: Option<V>,
     },
     /// That were all records of the slot; each later one of it is a change.
     End {
@@ -237,10 +237,10 @@ pub const SLOT_MAX: usize = 4 << 20;
 pub const HELD_MAX: usize = 1 << 30;
 
 /// Returns what a record counts towards the bounds: its value and its key, roughly.
-fn weight(key: &Key, value: Option<&Bytes>) -> usize {
+fn weight(key: &Key, value: Option<&[u8]>) -> usize {
     let key = match key {
         Key::Call(_) => 8,
         Key::Aor(aor) => aor.user.len() + aor.domain.len(),
     };
-    32 + key + value.map_or(0, Bytes::len)
+    32 + key + value.map_or(0, <[u8]>::len)
 }

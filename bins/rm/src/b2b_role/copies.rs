@@ -224,7 +224,9 @@ impl B2bRole {
         payload: &[u8],
         out: &mut VecDeque<Output>,
     ) -> bool {
-        let Ok(batch) = driver::codec::decode::<Batch>(payload) else { return false };
+        let Ok(batch) = driver::codec::decode_borrowed::<Batch<&[u8]>>(payload) else {
+            return false;
+        };
         if let Some(ack) = self.replica.copy(from, batch) {
             out.push_back(send(driver::NodeId(from.0), Class::Bulk, &ack));
         }

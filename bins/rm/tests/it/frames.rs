@@ -77,16 +77,16 @@ fn what_owner_and_standby_say_has_its_golden_bytes() {
     let key = Key::Call(CallId(0x1122_3344_5566_7788));
     let value = Some(Bytes::from_static(b"\x02\x10record"));
     let refused = Refused { slot, item: 4, refusal: Refusal::OlderEpoch(Epoch(9)) };
-    check(&Batch {
-        stream,
-        first: 1,
-        items: vec![
-            Item::Begin { slot, epoch: Epoch(7) },
-            Item::Record { slot, key, value },
-            Item::End { slot, sum },
-            Item::HandOver { slots: vec![slot] },
-        ],
-    });
+    fn items<V>(slot: Slot, sum: Sum, key: Key, value: Option<V>) -> Vec<Item<V>> {
+        let record = Item::Record { slot, key, value };
+        let (begin, end) = (Item::Begin { slot, epoch: Epoch(7) }, Item::End { slot, sum });
+        vec![begin, record, end, Item::HandOver { slots: vec![slot] }]
+    }
+    let batch = Batch { stream, first: 1, items: items(slot, sum, key.clone(), value.clone()) };
+    check(&batch);
+    // Who receives it reads the values where they lie.
+    let there = Batch { stream, first: 1, items: items(slot, sum, key, value.as_deref()) };
+    assert_eq!(driver::codec::decode_borrowed(&driver::codec::encode(&batch)), Ok(there));
     let (held, refused) = (vec![(slot, sum)], vec![refused]);
     check(&Ack { stream, taken: 4, broken: false, held, refused });
     check(&WallClock { boot: Boot(BOOT), unix_ms: UnixMs(BOOT + 5000) });

@@ -161,7 +161,7 @@ impl Peer {
         self.gathers_until = None;
         self.said += 1;
         let len = match &item {
-            Item::Record { key, value, .. } => weight(key, value.as_ref()),
+            Item::Record { key, value, .. } => weight(key, value.as_deref()),
             Item::HandOver { slots } => 16 + slots.len(),
             Item::Begin { .. } | Item::End { .. } | Item::Check { .. } | Item::Leave { .. } => 16,
         };
@@ -189,7 +189,7 @@ impl Peer {
         for later in &mut self.later {
             if let Some(at) = find(later, slot, &key) {
                 let (_, _, older) = later.remove(at);
-                self.later_len -= weight(&key, older.as_ref());
+                self.later_len -= weight(&key, older.as_deref());
             }
         }
         let gathers_until = match self.framed_at {
@@ -205,14 +205,14 @@ impl Peer {
 
     /// Says a change soon, or the next one of the same record in its place.
     pub(super) fn say_later(&mut self, now: Instant, slot: Slot, key: Key, value: Option<Bytes>) {
-        let len = weight(&key, value.as_ref());
+        let len = weight(&key, value.as_deref());
         self.later_len += len;
         let waits = usize::from(find(&self.later[0], slot, &key).is_none());
         let later = &mut self.later[waits];
         match find(later, slot, &key) {
             Some(at) => {
                 let older = std::mem::replace(&mut later[at].2, value);
-                self.later_len -= weight(&key, older.as_ref());
+                self.later_len -= weight(&key, older.as_deref());
             }
             None => later.push((slot, key, value)),
         }
@@ -240,7 +240,7 @@ impl Peer {
     fn say_turn(&mut self, turn: usize) {
         let mut later = std::mem::take(&mut self.later[turn]);
         for (slot, key, value) in later.drain(..) {
-            self.later_len -= weight(&key, value.as_ref());
+            self.later_len -= weight(&key, value.as_deref());
             self.say(Item::Record { slot, key, value });
         }
         self.later[turn] = later;
@@ -255,7 +255,7 @@ impl Peer {
         for later in &mut self.later {
             later.retain(|(of, key, value)| {
                 let keep = *of != slot;
-                self.later_len -= if keep { 0 } else { weight(key, value.as_ref()) };
+                self.later_len -= if keep { 0 } else { weight(key, value.as_deref()) };
                 keep
             });
         }
@@ -291,7 +291,7 @@ impl Peer {
         let fits = self.pending.iter().take_while(|item| {
             let fits = len < BATCH_MAX;
             if let Item::Record { key, value, .. } = item {
-                len += weight(key, value.as_ref());
+                len += weight(key, value.as_deref());
             }
             fits
         });

@@ -1,5 +1,6 @@
 //! The standby's side: the copies that a node holds for others.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
@@ -87,11 +88,14 @@ struct SlotCopy {
     /// Whose records these are.
     from: Option<(NodeId, StreamId)>,
     whole: bool,
-    records: BTreeMap<Key, Bytes>,
+    records: Records,
     /// What a new stream has brought so far; the older records stay until it is complete.
-    filling: Option<BTreeMap<Key, Bytes>>,
+    filling: Option<Records>,
     len: usize,
 }
+
+/// Values by name. Each has memory of its own, in which the next one of its name finds room.
+type Records = BTreeMap<Key, Vec<u8>>;
 
 impl Replica {
     /// Returns the replica of a node that holds nothing, and can read values of these kinds.
@@ -117,7 +121,7 @@ impl Replica {
     }
 
     /// Takes in what an owner sent; returns what to answer, if anything.
-    pub fn copy(&mut self, from: NodeId, batch: Batch) -> Option<Ack> {
+    pub fn copy<V: AsRef<[u8]>>(&mut self, from: NodeId, batch: Batch<V>) -> Option<Ack> {
         let stream = batch.stream;
         if self.sources.get(&from).is_none_or(|source| source.stream < stream) {
             self.begin(from, stream);
@@ -159,7 +163,7 @@ impl Replica {
             self.slots[usize::from(slot.0)].epoch = floor;
             let mut records = copy.records;
             records.extend(copy.filling.into_iter().flatten());
-            taken.extend(records.into_iter().map(|(key, value)| (slot, key, value)));
+            taken.extend(records.into_iter().map(|(key, value)| (slot, key, value.into())));
         }
         taken
     }
@@ -186,8 +190,9 @@ impl Replica {
     }
 
     /// Returns the records that are here of `slot`, by key; not those of a copy that is still coming.
-    pub fn records(&self, slot: Slot) -> impl Iterator<Item = (&Key, &Bytes)> {
-        self.slots[usize::from(slot.0)].records.iter()
+    pub fn records(&self, slot: Slot) -> impl Iterator<Item = (&Key, &[u8])> {
+        let records = self.slots[usize::from(slot.0)].records.iter();
+        records.map(|(key, value)| (key, value.as_slice()))
     }
 
     /// Returns how many bytes are held, roughly.
@@ -211,7 +216,7 @@ impl Replica {
         }
     }
 
-    fn item(&mut self, source: (NodeId, StreamId), item: Item, ack: &mut Ack) {
+    fn item<V: AsRef<[u8]>>(&mut self, source: (NodeId, StreamId), item: Item<V>, ack: &mut Ack) {
         match item {
             Item::Begin { slot, epoch } => {
                 let copy = &mut self.slots[usize::from(slot.0)];
@@ -225,12 +230,14 @@ impl Replica {
                 copy.epoch = epoch;
                 copy.from = Some(source);
                 copy.whole = false;
-                let abandoned = copy.filling.replace(BTreeMap::new()).unwrap_or_default();
-                let len: usize = abandoned.iter().map(|(key, one)| weight(key, Some(one))).sum();
+                let abandoned = copy.filling.replace(Records::new()).unwrap_or_default();
+                let len = len_of(&abandoned);
                 copy.len -= len;
                 self.len -= len;
             }
-            Item::Record { slot, key, value } => self.record(source, slot, key, value, ack),
+            Item::Record { slot, key, value } => {
+                self.record(source, slot, key, value.as_ref().map(V::as_ref), ack);
+            }
             Item::End { slot, sum } => self.end(source, slot, sum, ack),
             Item::Check { slot, sum } => self.check(source, slot, sum, ack),
             Item::Leave { slot } => {
@@ -262,13 +269,13 @@ impl Replica {
         source: (NodeId, StreamId),
         slot: Slot,
         key: Key,
-        value: Option<Bytes>,
+        value: Option<&[u8]>,
         ack: &mut Ack,
     ) {
         let copy = &mut self.slots[usize::from(slot.0)];
         let refusal = if copy.from == Some(source) {
             let (copy_len, is_change) = (copy.len, copy.filling.is_none());
-            value.as_ref().and_then(|value| {
+            value.and_then(|value| {
                 self.refusal(value, copy_len).or_else(|| self.sample(is_change, slot, &key, value))
             })
         } else {
@@ -289,27 +296,23 @@ impl Replica {
         let shown = copy.filling.is_none() && matches!(key, Key::Aor(_));
         let records = copy.filling.as_mut().unwrap_or(&mut copy.records);
         if shown {
-            let (key, value) = (key.clone(), value.clone());
+            let (key, value) = (key.clone(), value.map(Bytes::copy_from_slice));
             self.outputs.push_back(ReplicaOutput::Copied { slot, key, value });
         }
         let key_len = weight(&key, None);
+        let added = value.map_or(0, |value| key_len + value.len());
         let older = match value {
-            Some(value) => {
-                copy.len += key_len + value.len();
-                self.len += key_len + value.len();
-                records.insert(key, value)
-            }
-            None => records.remove(&key),
+            Some(value) => put(records, key, value),
+            None => records.remove(&key).map(|value| value.len()),
         };
-        if let Some(older) = older {
-            copy.len -= key_len + older.len();
-            self.len -= key_len + older.len();
-        }
+        let gone = older.map_or(0, |len| key_len + len);
+        copy.len = copy.len + added - gone;
+        self.len = self.len + added - gone;
     }
 
     /// Returns why `value` is not taken, if so.
-    fn refusal(&self, value: &Bytes, copy_len: usize) -> Option<Refusal> {
-        let kind = match value[..] {
+    fn refusal(&self, value: &[u8], copy_len: usize) -> Option<Refusal> {
+        let kind = match *value {
             [high, low, ..] => u16::from_be_bytes([high, low]),
             [] | [_] => 0,
         };
@@ -322,7 +325,7 @@ impl Replica {
     }
 
     /// Reads some of the changes; returns why one is not taken, if so.
-    fn sample(&mut self, is_change: bool, slot: Slot, key: &Key, value: &Bytes) -> Option<Refusal> {
+    fn sample(&mut self, is_change: bool, slot: Slot, key: &Key, value: &[u8]) -> Option<Refusal> {
         if !is_change {
             return None;
         }
@@ -349,14 +352,17 @@ impl Replica {
         self.counters.differed += u64::from(held != sum);
         copy.whole = held == sum;
         let before = std::mem::replace(&mut copy.records, fresh);
-        let len: usize = before.iter().map(|(key, value)| weight(key, Some(value))).sum();
+        let len = len_of(&before);
         copy.len -= len;
         self.len -= len;
         let gone = before.into_keys().filter(|key| !copy.records.contains_key(key));
         let gone = gone.map(|key| (key, None));
-        let here = copy.records.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
+        let here = copy.records.iter().map(|(key, value)| (key.clone(), Some(value.as_slice())));
         let aors = gone.chain(here).filter(|(key, _)| matches!(key, Key::Aor(_)));
-        let copied = aors.map(|(key, value)| ReplicaOutput::Copied { slot, key, value });
+        let copied = aors.map(|(key, value)| {
+            let value = value.map(Bytes::copy_from_slice);
+            ReplicaOutput::Copied { slot, key, value }
+        });
         self.outputs.extend(copied);
     }
 
@@ -408,7 +414,32 @@ impl Replica {
 /// One in so many changes is read before it is taken.
 pub(super) const SAMPLE: u32 = 64;
 
-fn sum_of(records: &BTreeMap<Key, Bytes>) -> Sum {
+/// Puts a value in the place of an older one; returns how long that was.
+fn put(records: &mut Records, key: Key, value: &[u8]) -> Option<usize> {
+    match records.entry(key) {
+        Entry::Vacant(place) => {
+            place.insert(value.to_vec());
+            None
+        }
+        Entry::Occupied(place) => {
+            let place = place.into_mut();
+            let older = place.len();
+            if (value.len()..=2 * value.len()).contains(&place.capacity()) {
+                place.clear();
+                place.extend_from_slice(value);
+            } else {
+                *place = value.to_vec();
+            }
+            Some(older)
+        }
+    }
+}
+
+fn len_of(records: &Records) -> usize {
+    records.iter().map(|(key, value)| weight(key, Some(value))).sum()
+}
+
+fn sum_of(records: &Records) -> Sum {
     let mut sum = Sum::default();
     records.iter().for_each(|(key, value)| sum.add(key, value));
     sum

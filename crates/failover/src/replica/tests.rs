@@ -571,6 +571,7 @@ impl Run {
     }
 
     fn content_of_standby(&self, slot: Slot) -> Vec<(Key, Bytes)> {
-        self.standby.records(slot).map(|(key, value)| (key.clone(), value.clone())).collect()
+        let records = self.standby.records(slot);
+        records.map(|(key, value)| (key.clone(), Bytes::copy_from_slice(value))).collect()
     }
 }

@@ -282,7 +282,7 @@ impl World {
             assert!(self.owner.is_protected(slot), "slot {slot} has no copy");
             assert_eq!(self.standby.held(slot), Held::Whole);
             let its = self.content.iter().filter(|((of, _), _)| *of == slot);
-            let its: Vec<_> = its.map(|((_, key), value)| (key, value)).collect();
+            let its: Vec<_> = its.map(|((_, key), value)| (key, &value[..])).collect();
             assert_eq!(self.standby.records(slot).collect::<Vec<_>>(), its);
         }
     }

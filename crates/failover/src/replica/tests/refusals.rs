@@ -88,6 +88,20 @@ fn slots_are_handed_over_behind_their_last_record() {
 }
 
 #[test]
+fn a_copy_follows_its_record_however_long_that_becomes() {
+    let mut run = Run::synced();
+
+    for len in [10, 2000, 1900, 900, 30, 5000, 0, 5000, 2499] {
+        run.put(1, &"x".repeat(len), Barrier::Yes);
+        run.exchange();
+        run.advance(100);
+
+        assert_eq!(run.content_of_standby(SLOT), run.content_of_owner(SLOT));
+        assert_eq!(run.standby.held_len(), weight(&Key::Call(CallId(1)), Some(&vec![0; 2 + len])));
+    }
+}
+
+#[test]
 fn a_call_with_too_long_a_record_goes_on_without_a_copy() {
     let mut run = Run::synced();
     run.put(1, &"x".repeat(VALUE_MAX), Barrier::Yes);
