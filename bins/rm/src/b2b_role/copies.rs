@@ -119,7 +119,9 @@ impl B2bRole {
             return false;
         }
         self.giving = self.giving.without(ready);
-        if let Err(error) = self.replicator.hand_over(&ready.iter().collect::<Vec<_>>()) {
+        let (ready, b2b): (Vec<Slot>, _) = (ready.iter().collect(), &self.b2b);
+        let records = |key: &_| b2b.stored(key).map(frames::value_bytes);
+        if let Err(error) = self.replicator.hand_over(&ready, records) {
             warn!(%error, "slots cannot be given away");
         }
         true
@@ -260,12 +262,16 @@ impl B2bRole {
     pub(super) fn let_out(&mut self, now: Instant, output: Asked) {
         match output {
             Asked::Stored { slot, key, barrier } => {
+                // Of what is given away nobody hears any more: its taker must not have it either.
+                let is_given = self.given().contains(slot);
+                if !barrier && !is_given && self.kept.is_none() {
+                    return self.replicator.touch(now, slot, key);
+                }
                 let value = self.b2b.stored(&key).map(frames::value_bytes);
                 if let Some(kept) = &mut self.kept {
                     kept.put(now, slot, &key, value.as_ref());
                 }
-                // Of what is given away nobody hears any more: its taker must not have it either.
-                if !barrier || !self.given().contains(slot) {
+                if !barrier || !is_given {
                     self.replicator.change(now, Change { slot, key, value, barrier });
                 }
             }
@@ -286,7 +292,8 @@ impl B2bRole {
     /// Carries copies to and from the other b2bs; returns whether there was anything.
     pub(super) fn drain_copies(&mut self, now: Instant, out: &mut VecDeque<Output>) -> bool {
         let mut busy = false;
-        self.replicator.flush(now);
+        let b2b = &self.b2b;
+        self.replicator.flush(now, |key| b2b.stored(key).map(frames::value_bytes));
         while let Some(output) = self.replicator.poll_output() {
             busy = true;
             self.copied(now, output, out);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::peer::{CHECK_PERIOD, Expected, Pace, Peer, Phase, Purpose};
+use super::peer::{CHECK_PERIOD, Expected, Later, Pace, Peer, Phase, Purpose, Told};
 use super::waiting::Queues;
 use super::{Batch, Change, Item, Key, Refusal, SLOT_MAX, Sum, VALUE_MAX, weight};
 use crate::slots::SLOTS;
@@ -110,6 +110,24 @@ pub struct Counters {
     pub stale_acks: u64,
 }
 
+impl Counters {
+    /// Returns the value of a record as it is sent: none, if it is too long. An old one would be worse.
+    fn fitting(
+        &mut self,
+        mut records: impl FnMut(&Key) -> Option<Bytes>,
+        key: &Key,
+        told: Told,
+    ) -> Option<Bytes> {
+        let value = match told {
+            Told::Value(value) => value,
+            Told::Change => records(key),
+        };
+        let is_long = value.as_ref().is_some_and(|value| VALUE_MAX < value.len());
+        self.too_long += u64::from(is_long);
+        value.filter(|_| !is_long)
+    }
+}
+
 /// Some of the slots have no standby that holds a whole copy; nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("slot {0} is not synced")]
@@ -204,23 +222,24 @@ impl<T> Replicator<T> {
         self.end_stream(now, id, Phase::Down);
     }
 
+    /// A record has changed, and nothing waits for the standby to know: it is told soon, as
+    /// [`flush`](Self::flush) finds it then.
+    pub fn touch(&mut self, now: Instant, slot: Slot, key: Key) {
+        if let Some(peer) = self.told_of(slot) {
+            peer.say_later(now, Later { slot, key, told: Told::Change });
+        }
+    }
+
     /// A record has changed.
     pub fn change(&mut self, now: Instant, change: Change) {
-        let Change { slot, key, mut value, mut barrier } = change;
-        let copied = &mut self.slots[usize::from(slot.0)];
-        if copied.progress == Progress::None {
-            return;
-        }
-        let Some(peer) = copied.standby.and_then(|id| self.peers.get_mut(&id)) else { return };
-        if value.as_ref().is_some_and(|value| VALUE_MAX < value.len()) {
-            // An old record would be worse than none.
-            self.counters.too_long += 1;
-            (value, barrier) = (None, false);
-        }
-        if barrier {
-            copied.barrier = peer.say_barrier(now, slot, key, value);
-        } else {
-            peer.say_later(now, slot, key, value);
+        let Change { slot, key, value, barrier } = change;
+        if barrier && value.as_ref().is_none_or(|value| value.len() <= VALUE_MAX) {
+            let said = self.told_of(slot).map(|peer| peer.say_barrier(now, slot, key, value));
+            if let Some(number) = said {
+                self.slots[usize::from(slot.0)].barrier = number;
+            }
+        } else if let Some(peer) = self.told_of(slot) {
+            peer.say_later(now, Later { slot, key, told: Told::Value(value) });
         }
     }
 
@@ -273,6 +292,10 @@ impl<T> Replicator<T> {
         let number = match purpose {
             Purpose::Check => {
                 peer.say_now();
+                peer.say_due(Some(slot), |key, _| {
+                    let its = fit.iter().find(|(named, _)| named == key);
+                    its.map(|(_, value)| value.clone())
+                });
                 peer.say(Item::Check { slot, sum })
             }
             Purpose::Copy if SLOT_MAX < len => {
@@ -297,11 +320,16 @@ impl<T> Replicator<T> {
         self.ask_for_content();
     }
 
-    /// Asks the standby of `slots` to take them, behind everything that was said about them.
+    /// Asks the standby of `slots` to take them, behind everything that was said about them. `records` is
+    /// asked as by [`flush`](Self::flush).
     ///
     /// # Errors
     /// When one of them is not synced.
-    pub fn hand_over(&mut self, slots: &[Slot]) -> Result<(), NotSyncedError> {
+    pub fn hand_over(
+        &mut self,
+        slots: &[Slot],
+        mut records: impl FnMut(&Key) -> Option<Bytes>,
+    ) -> Result<(), NotSyncedError> {
         let mut takers: BTreeMap<NodeId, Vec<Slot>> = BTreeMap::new();
         for &slot in slots {
             let Copied { standby, progress, .. } = self.slots[usize::from(slot.0)];
@@ -312,6 +340,7 @@ impl<T> Replicator<T> {
         for (id, slots) in takers {
             let Some(peer) = self.peers.get_mut(&id) else { continue };
             peer.say_now();
+            peer.say_due(None, |key, told| self.counters.fitting(&mut records, key, told));
             peer.say(Item::HandOver { slots });
         }
         Ok(())
@@ -321,7 +350,9 @@ impl<T> Replicator<T> {
     /// [`handle_timeout`](Self::handle_timeout), which is due at once, or, when others were sent just
     /// before, within 4.25 ms: each frame is answered, and an owner that takes in many messages
     /// meanwhile pays for one.
-    pub fn flush(&mut self, now: Instant) {
+    ///
+    /// `records` says what the record of a name is now, `None` when there is none any more.
+    pub fn flush(&mut self, now: Instant, mut records: impl FnMut(&Key) -> Option<Bytes>) {
         let mut choked = Vec::new();
         for (&id, peer) in &mut self.peers {
             if peer.phase != Phase::Streaming {
@@ -332,6 +363,7 @@ impl<T> Replicator<T> {
                 continue;
             }
             peer.pass_by(now);
+            peer.say_due(None, |key, told| self.counters.fitting(&mut records, key, told));
             while let Some(batch) = peer.batch(now) {
                 self.counters.batches += 1;
                 for item in &batch.items {
@@ -349,7 +381,7 @@ impl<T> Replicator<T> {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Does what is due at `now`; what is to be sent then leaves with the next [`flush`](Self::flush).
     pub fn handle_timeout(&mut self, now: Instant) {
         let (mut late, mut again, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, peer) in &mut self.peers {
@@ -386,7 +418,6 @@ impl<T> Replicator<T> {
         }
         self.check(now);
         self.ask_for_content();
-        self.flush(now);
     }
 
     /// Returns the next thing to do, `None` when nothing is left.
@@ -419,6 +450,12 @@ impl<T> Replicator<T> {
     /// Returns how many things of `slot` wait for its standby.
     pub fn waiting_of(&self, slot: Slot) -> usize {
         self.waiting.len_of(slot) + self.patient.len_of(slot)
+    }
+
+    /// Returns the standby that is told of changes in `slot`.
+    fn told_of(&mut self, slot: Slot) -> Option<&mut Peer> {
+        let Copied { standby, progress, .. } = self.slots[usize::from(slot.0)];
+        self.peers.get_mut(&standby.filter(|_| progress != Progress::None)?)
     }
 
     /// Returns the standby for which what is sent of `slot` waits.

@@ -41,6 +41,8 @@ pub(super) struct Peer {
     /// and those that came since. They are few: the memory of both is used again and again.
     later: [Vec<Later>; 2],
     later_len: usize,
+    /// Those that wait no longer and are not said yet.
+    due: Vec<Later>,
     turn_at: Option<Instant>,
     /// Slots whose content is still to be sent.
     pub(super) queued: BTreeSet<Slot>,
@@ -60,7 +62,30 @@ pub(super) struct Peer {
 }
 
 /// A change that waits.
-type Later = (Slot, Key, Option<Bytes>);
+#[derive(Clone, Debug)]
+pub(super) struct Later {
+    pub(super) slot: Slot,
+    pub(super) key: Key,
+    pub(super) told: Told,
+}
+
+/// What is known of a record that changed.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    /// What it became; `None` when it is gone.
+    Value(Option<Bytes>),
+    /// Only that it did.
+    Change,
+}
+
+impl Later {
+    fn weight(&self) -> usize {
+        match &self.told {
+            Told::Value(value) => weight(&self.key, value.as_deref()),
+            Told::Change => weight(&self.key, None),
+        }
+    }
+}
 
 /// Whether there is a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +135,7 @@ impl Peer {
             barriers: VecDeque::new(),
             later: [Vec::new(), Vec::new()],
             later_len: 0,
+            due: Vec::new(),
             turn_at: None,
             queued: BTreeSet::new(),
             asked: None,
@@ -188,9 +214,11 @@ impl Peer {
     ) -> u64 {
         for later in &mut self.later {
             if let Some(at) = find(later, slot, &key) {
-                let (_, _, older) = later.remove(at);
-                self.later_len -= weight(&key, older.as_deref());
+                self.later_len -= later.remove(at).weight();
             }
+        }
+        if let Some(at) = find(&self.due, slot, &key) {
+            self.due.remove(at);
         }
         let gathers_until = match self.framed_at {
             _ if !self.pending.is_empty() => self.gathers_until,
@@ -204,17 +232,13 @@ impl Peer {
     }
 
     /// Says a change soon, or the next one of the same record in its place.
-    pub(super) fn say_later(&mut self, now: Instant, slot: Slot, key: Key, value: Option<Bytes>) {
-        let len = weight(&key, value.as_deref());
-        self.later_len += len;
-        let waits = usize::from(find(&self.later[0], slot, &key).is_none());
+    pub(super) fn say_later(&mut self, now: Instant, change: Later) {
+        let waits = usize::from(find(&self.later[0], change.slot, &change.key).is_none());
         let later = &mut self.later[waits];
-        match find(later, slot, &key) {
-            Some(at) => {
-                let older = std::mem::replace(&mut later[at].2, value);
-                self.later_len -= weight(&key, older.as_deref());
-            }
-            None => later.push((slot, key, value)),
+        self.later_len += change.weight();
+        match find(later, change.slot, &change.key) {
+            Some(at) => self.later_len -= std::mem::replace(&mut later[at], change).weight(),
+            None => later.push(change),
         }
         self.turn_at.get_or_insert(now + TURN);
         if BATCH_MAX <= self.later_len || LATER_MAX <= self.later[waits].len() {
@@ -225,25 +249,34 @@ impl Peer {
     /// Says everything that was to be said later.
     pub(super) fn say_now(&mut self) {
         self.turn_at = None;
-        for turn in 0..self.later.len() {
-            self.say_turn(turn);
+        self.later_len = 0;
+        for later in &mut self.later {
+            self.due.append(later);
         }
     }
 
     /// Says what has waited for a turn; what came since has waited for one from now on.
     fn turn(&mut self, now: Instant) {
-        self.say_turn(0);
+        self.later_len -= self.later[0].iter().map(Later::weight).sum::<usize>();
+        self.due.append(&mut self.later[0]);
         self.later.swap(0, 1);
         self.turn_at = (!self.later[0].is_empty()).then(|| now + TURN);
     }
 
-    fn say_turn(&mut self, turn: usize) {
-        let mut later = std::mem::take(&mut self.later[turn]);
-        for (slot, key, value) in later.drain(..) {
-            self.later_len -= weight(&key, value.as_deref());
+    /// Says what waits no longer, of one slot or of all, as `value` finds it.
+    pub(super) fn say_due(
+        &mut self,
+        of: Option<Slot>,
+        mut value: impl FnMut(&Key, Told) -> Option<Bytes>,
+    ) {
+        let mut due = std::mem::take(&mut self.due);
+        for change in due.extract_if(.., |change| of.is_none_or(|slot| slot == change.slot)) {
+            let Later { slot, key, told } = change;
+            let value = value(&key, told);
             self.say(Item::Record { slot, key, value });
         }
-        self.later[turn] = later;
+        // Keeps its memory.
+        self.due = due;
     }
 
     /// Asks for nothing of `slot`, expects nothing of it and says nothing of it later.
@@ -253,12 +286,13 @@ impl Peer {
         self.asked.take_if(|asked| asked.0 == slot);
         self.sums.retain(|expected| expected.slot != slot);
         for later in &mut self.later {
-            later.retain(|(of, key, value)| {
-                let keep = *of != slot;
-                self.later_len -= if keep { 0 } else { weight(key, value.as_deref()) };
+            later.retain(|change| {
+                let keep = change.slot != slot;
+                self.later_len -= if keep { 0 } else { change.weight() };
                 keep
             });
         }
+        self.due.retain(|change| change.slot != slot);
     }
 
     /// A turn in which something else happened as well may take along what gathers.
@@ -410,7 +444,7 @@ impl Peer {
 }
 
 fn find(later: &[Later], slot: Slot, key: &Key) -> Option<usize> {
-    later.iter().position(|(of, named, _)| *of == slot && named == key)
+    later.iter().position(|change| change.slot == slot && change.key == *key)
 }
 
 /// How a standby keeps up.

@@ -38,7 +38,7 @@ fn barriers_of_one_turn_share_a_frame_and_its_answer() {
         run.put(call, "changed", Barrier::Yes);
         run.owner.send(SLOT, what);
         run.settle();
-        run.owner.flush(run.now);
+        run.owner.flush(run.now, |_| None);
     }
     assert_eq!(run.owner.counters().batches, frames, "more may come");
     assert_eq!(run.owner.poll_timeout(), Some(run.now));
@@ -336,7 +336,7 @@ fn a_slot_whose_standby_changes_leaves_the_old_one_and_is_copied_to_the_new() {
 
     run.owner.peer_up(run.now, other);
     run.settle();
-    run.owner.flush(run.now);
+    run.owner.flush(run.now, |_| None);
     let Some(Output::Copy { peer, batch }) = run.owner.poll_output() else { panic!("no copy") };
     let mut standby = Replica::new([KIND], is_readable);
     let ack = standby.copy(OWNER, batch).expect("a fresh batch");
@@ -492,8 +492,12 @@ impl Run {
         let (slot, key) = (SLOT, Key::Call(CallId(call)));
         let value = Some(value(text));
         self.content.insert((slot, key.clone()), value.clone().expect("it is there"));
-        let barrier = barrier == Barrier::Yes;
-        self.owner.change(self.now, Change { slot, key, value, barrier });
+        match barrier {
+            Barrier::Yes => {
+                self.owner.change(self.now, Change { slot, key, value, barrier: true });
+            }
+            Barrier::No => self.owner.touch(self.now, slot, key),
+        }
     }
 
     fn advance(&mut self, ms: u64) {
@@ -525,11 +529,18 @@ impl Run {
     /// Ends a turn.
     fn drain(&mut self) {
         self.settle();
-        self.owner.flush(self.now);
+        self.flush();
         if self.owner.poll_timeout().is_some_and(|at| at <= self.now) {
             self.owner.handle_timeout(self.now);
+            self.settle();
+            self.flush();
         }
         self.settle();
+    }
+
+    fn flush(&mut self) {
+        let record = |key: &Key| self.content.get(&(SLOT, key.clone())).cloned();
+        self.owner.flush(self.now, record);
     }
 
     fn settle(&mut self) {

@@ -7,7 +7,7 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A record changes, or is gone.
-    Change { slot: u8, call: u64, gone: bool, barrier: bool },
+    Change { slot: u8, call: u64, gone: bool, how: How },
     /// A message is sent.
     Send { slot: u8 },
     /// The standby takes in some batches.
@@ -28,11 +28,23 @@ enum Step {
     Restart,
 }
 
+/// How a change is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// With what waits for it.
+    Barrier,
+    /// As what it became.
+    Value,
+    /// As a change, of whatever it leads to.
+    Touch,
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let change = (0..3_u8, 0..3_u64, any::<bool>(), any::<bool>());
-    let change = change.prop_map(|(slot, call, gone, barrier)| {
-        let gone = gone && !barrier;
-        Step::Change { slot, call, gone, barrier }
+    let how = prop_oneof![2 => Just(How::Barrier), 1 => Just(How::Value), 1 => Just(How::Touch)];
+    let change = (0..3_u8, 0..3_u64, any::<bool>(), how);
+    let change = change.prop_map(|(slot, call, gone, how)| {
+        let gone = gone && how != How::Barrier;
+        Step::Change { slot, call, gone, how }
     });
     prop_oneof![
         6 => change,
@@ -66,9 +78,9 @@ proptest! {
 #[test]
 fn what_gathers_is_due_once_when_its_owner_wakes_for_something_else() {
     let mut world = World::new();
-    let barrier = || Step::Change { slot: 0, call: 0, gone: false, barrier: true };
+    let barrier = || Step::Change { slot: 0, call: 0, gone: false, how: How::Barrier };
     world.step(Step::Up);
-    world.step(Step::Change { slot: 0, call: 0, gone: false, barrier: false });
+    world.step(Step::Change { slot: 0, call: 0, gone: false, how: How::Value });
     world.step(barrier());
     world.step(Step::Wait { ms: 0 });
     world.step(barrier());
@@ -130,7 +142,7 @@ impl World {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Change { slot, call, gone, barrier } => self.change(slot, call, gone, barrier),
+            Step::Change { slot, call, gone, how } => self.change(slot, call, gone, how),
             Step::Send { slot } => self.send(Slot(slot)),
             Step::Copy { batches } => (0..batches).for_each(|_| self.copy()),
             Step::Ack { acks } => (0..acks).for_each(|_| self.ack()),
@@ -151,8 +163,9 @@ impl World {
         self.drain();
     }
 
-    fn change(&mut self, slot: u8, call: u64, gone: bool, barrier: bool) {
-        let (slot, key) = (Slot(slot), Key::Call(CallId(call)));
+    fn change(&mut self, slot: u8, call: u64, gone: bool, how: How) {
+        // A name is one of one slot.
+        let (slot, key) = (Slot(slot), Key::Call(CallId(3 * call + u64::from(slot))));
         self.versions += 1;
         let value = (!gone).then(|| value(&self.versions.to_string()));
         let record = (slot, key.clone());
@@ -160,12 +173,18 @@ impl World {
             Some(value) => self.content.insert(record.clone(), value),
             None => self.content.remove(&record),
         };
+        let barrier = how == How::Barrier;
         if barrier {
             self.barriers.insert(record, self.versions);
         } else if gone {
             self.barriers.remove(&record);
         }
-        self.owner.change(self.now, Change { slot, key, value, barrier });
+        match how {
+            How::Barrier | How::Value => {
+                self.owner.change(self.now, Change { slot, key, value, barrier });
+            }
+            How::Touch => self.owner.touch(self.now, slot, key),
+        }
     }
 
     fn send(&mut self, slot: Slot) {
@@ -220,7 +239,11 @@ impl World {
             while let Some(output) = self.owner.poll_output() {
                 self.output(output);
             }
-            self.owner.flush(self.now);
+            let slots = || (0..3).map(Slot);
+            let record = |key: &Key| {
+                slots().find_map(|slot| self.content.get(&(slot, key.clone())).cloned())
+            };
+            self.owner.flush(self.now, record);
         }
         assert_eq!(self.owner.poll_output(), None);
     }

@@ -71,12 +71,14 @@ fn a_stream_with_a_gap_is_begun_anew() {
 #[test]
 fn slots_are_handed_over_behind_their_last_record() {
     let mut run = Run::new();
-    assert_eq!(run.owner.hand_over(&[SLOT]), Err(NotSyncedError(SLOT)));
+    assert_eq!(run.owner.hand_over(&[SLOT], |_| None), Err(NotSyncedError(SLOT)));
     run = Run::synced();
     run.owner.standby(run.now, &[Slot(9)], Some(STANDBY), Epoch(6));
     run.exchange();
     run.put(1, "told later", Barrier::No);
-    run.owner.hand_over(&[SLOT, Slot(8), Slot(9)]).expect("all are synced");
+    let record = |key: &Key| run.content.get(&(SLOT, key.clone())).cloned();
+    run.owner.hand_over(&[SLOT, Slot(8), Slot(9)], record).expect("all are synced");
+    run.put(1, "too late", Barrier::No);
     run.exchange();
 
     // Each at the epoch of its copy: no other reign of the owner gave it away.
