@@ -28,11 +28,11 @@ impl Append<'_> {
     fn unsigned(&mut self, value: u64) -> Result<(), NoFormError> {
         match value {
             0..FIRST_MARK => self.0.push(value.to_le_bytes()[0]),
-            0..0x1_0000 => {
+            FIRST_MARK..0x1_0000 => {
                 let [a, b, ..] = value.to_le_bytes();
                 self.0.extend_from_slice(&[MARK_16, a, b]);
             }
-            0..0x1_0000_0000 => {
+            0x1_0000..0x1_0000_0000 => {
                 let [a, b, c, d, ..] = value.to_le_bytes();
                 self.0.extend_from_slice(&[MARK_32, a, b, c, d]);
             }
