@@ -18,16 +18,18 @@ pub(crate) struct Details(PhantomData<*const ()>);
 /// What was said of one call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
+    /// Whom its INVITE named.
+    pub(crate) to: String,
     /// How often a b2b wrote that it was answered.
     answered: usize,
     /// Each detail record.
-    details: Vec<String>,
+    pub(crate) details: Vec<String>,
 }
 
 impl Details {
     pub(crate) fn listen() -> Self {
         install();
-        ANSWERED.set(Some(Vec::new()));
+        SAID.set(Some(Vec::new()));
         Self(PhantomData)
     }
 
@@ -66,10 +68,14 @@ impl Details {
 
 /// What was said so far, by call.
 fn told(world: &World) -> BTreeMap<String, Told> {
-    let answered = ANSWERED.with_borrow(|calls| calls.clone().unwrap_or_default());
+    let said = SAID.with_borrow(|said| said.clone().unwrap_or_default());
     let mut told = BTreeMap::<String, Told>::new();
-    for call in answered {
-        told.entry(call).or_default().answered += 1;
+    for Line { message, call, to } in said {
+        let told = told.entry(call).or_default();
+        told.answered += usize::from(message == "call answered");
+        if message == "call began" {
+            told.to = to;
+        }
     }
     for line in world.lines() {
         let object = line.strip_prefix("call ended ").expect("a call's detail");
@@ -82,7 +88,7 @@ fn told(world: &World) -> BTreeMap<String, Told> {
 
 impl Drop for Details {
     fn drop(&mut self) {
-        ANSWERED.set(None);
+        SAID.set(None);
     }
 }
 
@@ -118,8 +124,8 @@ pub(crate) fn install() {
 }
 
 thread_local! {
-    /// Calls that were answered; `None` while no one listens in this thread.
-    static ANSWERED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    /// Calls that began or were answered; `None` while no one listens in this thread.
+    static SAID: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
     /// `None` while no one listens in this thread.
     static WARNED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
@@ -142,11 +148,11 @@ impl Subscriber for Journal {
             });
             return;
         }
-        ANSWERED.with_borrow_mut(|calls| {
-            let Some(calls) = calls else { return };
+        SAID.with_borrow_mut(|said| {
+            let Some(said) = said else { return };
             event.record(&mut line);
-            if line.message == "call answered" {
-                calls.push(line.call);
+            if matches!(&line.message[..], "call began" | "call answered") {
+                said.push(line);
             }
         });
     }
@@ -162,10 +168,11 @@ impl Subscriber for Journal {
 }
 
 /// One event in pieces.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Line {
     message: String,
     call: String,
+    to: String,
 }
 
 impl Visit for Line {
@@ -174,6 +181,7 @@ impl Visit for Line {
         match field.name() {
             "message" => self.message = value,
             "call" => self.call = value,
+            "to" => self.to = value,
             _ => {}
         }
     }

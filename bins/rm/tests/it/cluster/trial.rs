@@ -166,12 +166,19 @@ impl Trial {
         self.check("phones see what they may", &self.broken_laws())?;
         let may_repeat = self.harms().any(Harm::hits_a_b2b);
         let wrong = self.details.wrong(&self.world, &self.world.calls(), may_repeat).into_iter();
+        let wrong = wrong.filter(|(_, told)| !self.is_excused(told));
         let wrong: Vec<Wrong> = wrong.map(|(call, told)| Wrong::Detail(call, told)).collect();
-        // What the disk was not told, no detail record can be of.
-        let lost = self.plan.calls.iter().filter(|call| call.fate == Fate::Lost).count();
-        let wrong = if wrong.len() <= lost { Vec::new() } else { wrong };
         self.check("each call has one detail record", &wrong)?;
         Ok(self.world.scenario.sim().trace())
+    }
+
+    /// What the disk was not told (design.md §10: its loss window), no detail record can be of; nor can
+    /// its b2b know that a call has ended already.
+    fn is_excused(&self, told: &Told) -> bool {
+        let config = self.world.scenario.fleet().config();
+        let mut lost = self.plan.calls.iter().filter(|call| call.fate == Fate::Lost);
+        let is_it = lost.any(|call| told.to.starts_with(&format!("sip:{}@", config.user(call.to))));
+        is_it && told.details.len() <= 2
     }
 
     fn harms(&self) -> impl Iterator<Item = Harm> {
