@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use election::{NodeId, Segment};
+use quota_split::Lending;
 use rm::cluster::{Input, Share};
 
-use super::world::{Dice, Ms, World, plan, share};
+use super::world::{Dice, Ms, World, plan_lending, share};
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -24,6 +25,9 @@ enum Fault {
     Change,
     DiskHangs,
     DiskIsFree,
+    OneWayPartition,
+    Changes,
+    Mute,
 }
 
 /// Healing and returning often, or all would end in pieces.
@@ -49,6 +53,9 @@ const FAULTS: [Fault; 20] = [
     Fault::DiskHangs,
     Fault::DiskIsFree,
 ];
+
+/// What strikes wider worlds too.
+const MORE: [Fault; 4] = [Fault::OneWayPartition, Fault::Changes, Fault::Changes, Fault::Mute];
 
 /// Two to five segments with one or two nodes each, eight nodes at the most; sometimes one is cold.
 pub(super) fn cluster(dice: &mut Dice) -> (Vec<NodeId>, BTreeMap<Segment, Share>) {
@@ -96,7 +103,10 @@ pub(super) fn strike(world: &mut World) -> Ms {
     }
     let at = world.dice.pick(&working);
     let other = world.dice.pick(&all);
-    let fault = world.dice.pick(&FAULTS);
+    let fault = match world.wide {
+        true if world.dice.hits(15) => world.dice.pick(&MORE),
+        true | false => world.dice.pick(&FAULTS),
+    };
     match fault {
         Fault::Crash => world.crash(at),
         Fault::CrashSpeaker => {
@@ -141,10 +151,21 @@ pub(super) fn strike(world: &mut World) -> Ms {
                 world.cut(partner, at);
             }
         }
-        Fault::Partition => partition(world, false),
-        Fault::Tear => partition(world, true),
+        Fault::Partition => partition(world, false, true),
+        Fault::Tear => partition(world, true, true),
+        Fault::OneWayPartition => partition(world, false, false),
         Fault::Heal => world.heal(),
-        Fault::Change => change(world),
+        Fault::Change => change(world, at),
+        // Wherever they are given, perhaps in two islands.
+        Fault::Changes => {
+            change(world, at);
+            let other = world.dice.pick(&working);
+            change(world, other);
+        }
+        Fault::Mute => {
+            let until = world.now + world.dice.range(1_000, 8_000);
+            world.muted.insert(at, until);
+        }
         Fault::DiskHangs => world.nodes[at].disk_hangs = true,
         Fault::DiskIsFree => all.iter().for_each(|at| world.release_disk(*at)),
     }
@@ -165,8 +186,8 @@ pub(super) fn mend(world: &mut World) {
     world.heal();
 }
 
-/// Cuts the nodes into two parts; halves of a pair stay together unless they are torn apart.
-fn partition(world: &mut World, tears: bool) {
+/// Cuts the nodes into two parts, one way or both; halves of a pair stay together unless they are torn apart.
+fn partition(world: &mut World, tears: bool, both: bool) {
     let sides = world.dice.next();
     let side = |world: &World, at: usize| {
         let id = world.nodes[at].id;
@@ -175,24 +196,32 @@ fn partition(world: &mut World, tears: bool) {
     };
     for a in 0..world.nodes.len() {
         for b in 0..world.nodes.len() {
-            if side(world, a) != side(world, b) {
+            let (from, to) = (side(world, a), side(world, b));
+            if from < to || both && to < from {
                 world.cut(a, b);
+            }
+            if both && from != to {
                 world.cut(b, a);
             }
         }
     }
 }
 
-fn change(world: &mut World) {
+/// Gives a node a document.
+fn change(world: &mut World, at: usize) {
     let mut segments = world.plan.segments.clone();
     for share in segments.values_mut() {
         if world.dice.hits(40) {
-            share.weight = weight(&mut world.dice);
+            let none = world.wide && world.dice.hits(15);
+            share.weight = if none { 0 } else { weight(&mut world.dice) };
         }
     }
     let limits = limits(&mut world.dice);
     let version = world.plan.division.version() + 1;
-    world.change(plan(version, limits, segments));
+    // One document may say otherwise than the next.
+    let ticks = world.wide && world.dice.hits(30);
+    let lending = if ticks { Lending::Tick } else { Lending::Hold };
+    world.change(at, plan_lending(version, limits, segments, lending));
 }
 
 fn speakers(world: &World, working: &[usize]) -> Vec<usize> {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use election::{NodeId, Segment};
+use election::{NodeId, Segment, Speaker};
 use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
 use quota_split::{CallId, Counter, Recipe, Sight};
 use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, UsageEvent, Why};
@@ -364,7 +364,9 @@ pub(super) fn rest(world: &mut World) -> Result<(), String> {
         })?;
     }
     if well {
-        let plan = std::sync::Arc::clone(&world.plan);
+        let plans = world.nodes.iter().map(|node| &node.plan);
+        let newest = plans.max_by_key(|plan| plan.division.version());
+        let plan = std::sync::Arc::clone(newest.unwrap_or(&world.plan));
         world.judge.settle(&plan, &world.nodes);
     }
     Ok(())
@@ -372,7 +374,7 @@ pub(super) fn rest(world: &mut World) -> Result<(), String> {
 
 /// Returns whether a hot segment takes no calls here: it is away, or who speaks for it was told to leave,
 /// and speaks all the same since nobody else could.
-fn hot_away(world: &World, here: &BTreeSet<Segment>, view: &ClusterView) -> bool {
+fn hot_away(world: &World, plan: &Plan, here: &BTreeSet<Segment>, view: &ClusterView) -> bool {
     let leaves = |speaker: NodeId| {
         let node = world.nodes.iter().find(|node| node.id == speaker);
         node.is_some_and(|node| node.leaves_in == Some(node.life))
@@ -381,7 +383,7 @@ fn hot_away(world: &World, here: &BTreeSet<Segment>, view: &ClusterView) -> bool
         let speaker = view.segments[segment].speaker;
         here.contains(segment) && !speaker.is_some_and(|speaker| leaves(speaker.node))
     };
-    let mut hot = world.plan.segments.iter().filter(|(_, told)| told.cold.is_none());
+    let mut hot = plan.segments.iter().filter(|(_, told)| told.cold.is_none());
     hot.any(|(segment, _)| !serves(segment))
 }
 
@@ -419,12 +421,16 @@ fn follow_one(views: &[(usize, ClusterView)]) -> Result<(NodeId, BTreeSet<Segmen
         if view.mandate.as_ref() != Some(mandate) {
             return Err(format!("{} follows {:?}, not {mandate:?}", view.node, view.mandate));
         }
-        if view.segments != first.segments {
-            let (seen, others) = (&view.segments, &first.segments);
-            return Err(format!("{} sees {seen:?}, not {others:?}", view.node));
+        let (seen, others) = (speakers(view), speakers(first));
+        if seen != others {
+            return Err(format!("{} hears {seen:?}, not {others:?}", view.node));
         }
     }
     Ok((mandate.epoch.coordinator, segments))
+}
+
+fn speakers(view: &ClusterView) -> Vec<Option<Speaker>> {
+    view.segments.values().map(|segment| segment.speaker).collect()
 }
 
 /// Returns whether nothing passes its limit.
@@ -432,7 +438,13 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
     let views = views(world, island);
     let (coordinator, segments) = follow_one(&views)?;
     let (_, first) = &views[0];
-    let hot_away = hot_away(world, &segments, first);
+    if let Some((_, view)) = views.iter().find(|(_, view)| view.segments != first.segments) {
+        let (seen, others) = (&view.segments, &first.segments);
+        return Err(format!("{} sees {seen:?}, not {others:?}", view.node));
+    }
+    let plans = island.iter().map(|at| &world.nodes[*at].plan);
+    let plan = plans.max_by_key(|plan| plan.division.version()).ok_or("nobody is here")?;
+    let hot_away = hot_away(world, plan, &segments, first);
     let mut sums = [0; 5];
     let mut all = BTreeMap::new();
     let mut well = true;
@@ -449,7 +461,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         if !world.judge.torn && told != cells.map(|(_, used)| used) {
             return Err(format!("{} counts {cells:?}, told was {told:?}", speaker.node));
         }
-        let passive = world.plan.segments[&segment].cold.is_some() && !hot_away;
+        let passive = plan.segments[&segment].cold.is_some() && !hot_away;
         for (_, view) in views.iter().filter(|(_, view)| view.node.segment == segment) {
             if view.passive != passive {
                 return Err(format!("{}: passive is {}", view.node, view.passive));
@@ -466,8 +478,8 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         }
     }
     check_held(world, island, coordinator, &all)?;
-    let is_whole = segments.len() == world.plan.segments.len();
-    let limits = limits(&world.plan);
+    let is_whole = segments.len() == plan.segments.len();
+    let limits = limits(plan);
     for (index, name) in LIMITED.iter().enumerate() {
         let over = limits[index] < sums[index];
         // What is lent may lie in the pool.

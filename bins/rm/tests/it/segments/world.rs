@@ -14,7 +14,7 @@ use super::judge::Judge;
 
 pub(super) use calls::{Calls, Live};
 use plans::PROFILES;
-pub(super) use plans::{Dice, LIMITED, PLACES, plan, share};
+pub(super) use plans::{Dice, LIMITED, PLACES, plan, plan_lending, share};
 
 mod calls;
 mod network;
@@ -34,6 +34,10 @@ pub(super) struct World {
     pub(super) plan: Arc<Plan>,
     pub(super) nodes: Vec<Node>,
     pub(super) cuts: BTreeSet<(usize, usize)>,
+    /// Whether documents go only where links lead, and what else few worlds have.
+    pub(super) wide: bool,
+    /// Until when no report of a node arrives.
+    pub(super) muted: BTreeMap<usize, Ms>,
     pub(super) calls: Calls,
     pub(super) arrivals: bool,
     /// Whether calls end.
@@ -65,7 +69,7 @@ pub(super) struct Node {
     written_at: Ms,
     pub(super) disk_hangs: bool,
     hung: Vec<(u64, Vec<u8>)>,
-    plan: Arc<Plan>,
+    pub(super) plan: Arc<Plan>,
     asked: BTreeMap<CallId, (Call, bool)>,
     /// Until then no call comes here: its slots are elsewhere.
     pub(super) idle_until: Ms,
@@ -111,6 +115,8 @@ impl World {
             nodes: ids.iter().map(|id| Node::new(*id, partner(id), &plan)).collect(),
             judge: Judge::new(&plan, ids),
             cuts: BTreeSet::new(),
+            wide: false,
+            muted: BTreeMap::new(),
             calls: Calls::new(plan.division.tree()),
             arrivals: true,
             hangs: true,
@@ -143,7 +149,9 @@ impl World {
         let now = self.instant(at);
         let node = &mut self.nodes[at];
         node.life += 1;
-        node.plan = Arc::clone(&self.plan);
+        if !self.wide {
+            node.plan = Arc::clone(&self.plan);
+        }
         (node.behind, node.paused_at, node.wake_at) = (0, None, None);
         (node.disk_hangs, node.idle_until) = (false, self.now + 1_000);
         node.hung.clear();
@@ -186,10 +194,14 @@ impl World {
         self.topology();
     }
 
-    /// Gives everybody another plan, to some of them late.
-    pub(super) fn change(&mut self, plan: Plan) {
+    /// Gives everybody another plan, to some of them late; in a wide world a node, which tells the others.
+    pub(super) fn change(&mut self, at: usize, plan: Plan) {
         self.plan = Arc::new(plan);
         self.judge.changed(&self.plan);
+        if self.wide {
+            let plan = Arc::clone(&self.plan);
+            return self.post(self.now, Event::Plan { node: at, plan });
+        }
         for node in 0..self.nodes.len() {
             let late = self.dice.hits(20);
             let after = if late { self.dice.range(3_000, 9_000) } else { self.dice.range(10, 500) };
@@ -289,6 +301,7 @@ impl World {
                     return;
                 }
                 node.plan = Arc::clone(&plan);
+                self.spread();
                 Input::Plan(plan)
             }
             Event::Link { life: of, up, .. } if of == life => {

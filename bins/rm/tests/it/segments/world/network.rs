@@ -1,6 +1,7 @@
 //! Who reaches whom, and what becomes of what they send.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use election::NodeId;
 use quota_split::handover::PairMessage;
@@ -74,6 +75,10 @@ impl World {
             | ClusterFrame::ToCoordinator(_)
             | ClusterFrame::Pieces(_) => false,
         };
+        let reports = matches!(frame, ClusterFrame::ToCoordinator(_));
+        if reports && self.muted.get(&at).is_some_and(|until| self.now < *until) {
+            return;
+        }
         let connection = self.nodes[at].connection.filter(|_| pair);
         if self.cuts.contains(&(at, to)) || pair && connection.is_none() {
             return;
@@ -165,6 +170,30 @@ impl World {
             node.cluster.is_some() && node.paused_at.is_none() && node.partner.is_some_and(apart)
         });
         self.judge.topology(&islands);
+        self.spread();
+    }
+
+    /// In a wide world, lets whoever has an older plan than another of its island have that soon, or late.
+    pub(super) fn spread(&mut self) {
+        if !self.wide {
+            return;
+        }
+        for island in self.islands() {
+            let plans = island.iter().map(|at| &self.nodes[*at].plan);
+            let Some(newest) = plans.max_by_key(|plan| plan.division.version()).cloned() else {
+                continue;
+            };
+            let version = newest.division.version();
+            for node in island {
+                if self.nodes[node].plan.division.version() < version {
+                    let late = self.dice.hits(20);
+                    let after =
+                        if late { self.dice.range(3_000, 9_000) } else { self.dice.range(10, 500) };
+                    let plan = Arc::clone(&newest);
+                    self.post(self.now + after, Event::Plan { node, plan });
+                }
+            }
+        }
     }
 
     /// Returns the nodes that reach each other; one that does not run is an island of its own.

@@ -23,6 +23,16 @@ pub(in super::super) fn plan(
     limits: [u32; 5],
     segments: BTreeMap<Segment, Share>,
 ) -> Plan {
+    plan_lending(version, limits, segments, Lending::Hold)
+}
+
+/// The same, where the last of them is lent so.
+pub(in super::super) fn plan_lending(
+    version: u64,
+    limits: [u32; 5],
+    segments: BTreeMap<Segment, Share>,
+    lending: Lending,
+) -> Plan {
     let node = |name: &str, parent: Option<&str>, limit: Option<u32>| quota_split::Node {
         name: name.into(),
         parent: parent.map(Into::into),
@@ -33,7 +43,7 @@ pub(in super::super) fn plan(
             "majority" => Some(Partition::WeightMajority),
             _ => None,
         },
-        lending: (name == "lent").then_some(Lending::Hold),
+        lending: (name == "lent").then_some(lending),
         ..quota_split::Node::default()
     };
     let [full, one, frozen, majority, lent] = limits.map(Some);
