@@ -116,15 +116,9 @@ pub(super) fn strike(world: &mut World) -> Ms {
                 world.crash(at);
             }
         }
-        Fault::CrashSegment => {
-            let partner = world.nodes[at].partner.filter(|it| world.nodes[*it].works());
-            world.crash(at);
-            partner.into_iter().for_each(|partner| world.crash(partner));
-        }
+        Fault::CrashSegment => crash_segment(world, at),
+        Fault::Restart | Fault::RestartWithoutDisk if dead.is_empty() => return 0,
         Fault::Restart | Fault::RestartWithoutDisk => {
-            if dead.is_empty() {
-                return 0;
-            }
             let at = world.dice.pick(&dead);
             if matches!(fault, Fault::RestartWithoutDisk) {
                 world.nodes[at].disk = None;
@@ -145,12 +139,7 @@ pub(super) fn strike(world: &mut World) -> Ms {
                 world.cut(at, other);
             }
         }
-        Fault::PairCut => {
-            if let Some(partner) = world.nodes[at].partner {
-                world.cut(at, partner);
-                world.cut(partner, at);
-            }
-        }
+        Fault::PairCut => cut_pair(world, at),
         Fault::Partition => partition(world, false, true),
         Fault::Tear => partition(world, true, true),
         Fault::OneWayPartition => partition(world, false, false),
@@ -171,6 +160,20 @@ pub(super) fn strike(world: &mut World) -> Ms {
     }
     world.topology();
     0
+}
+
+fn crash_segment(world: &mut World, at: usize) {
+    let partner = world.nodes[at].partner.filter(|it| world.nodes[*it].works());
+    world.crash(at);
+    partner.into_iter().for_each(|partner| world.crash(partner));
+}
+
+/// Lets the halves of a pair hear no more of each other.
+fn cut_pair(world: &mut World, at: usize) {
+    if let Some(partner) = world.nodes[at].partner {
+        world.cut(at, partner);
+        world.cut(partner, at);
+    }
 }
 
 /// Ends what can end, so that all come together again.
