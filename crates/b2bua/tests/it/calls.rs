@@ -48,7 +48,6 @@ fn a_call_without_a_standby_gets_one_when_there_is_another_gateway() {
 #[test]
 fn a_move_of_an_ended_call_takes_no_room_after_a_rebuild() {
     let mut world = talking();
-    world.observer.lenient = true;
     world.steps(&["g31 dies", "alice says BYE"]);
     world.rebuild();
     assert_eq!(world.b2b.figures().moves_in_flight, 0);
@@ -357,7 +356,6 @@ fn of_a_call_that_is_over_on_both_sides_only_a_tombstone_is_left_for_64_seconds(
         let mut world = talking();
         world.steps(&["alice says BYE", "bob answers 200"]);
         assert_eq!((world.b2b.records().count(), world.b2b.figures().tombstones), (0, 1));
-        world.observer.lenient = rebuild;
         if rebuild {
             world.rebuild();
         }

@@ -144,7 +144,6 @@ fn t26_a_death_between_200_and_ack_costs_no_call() {
     for rebuild in [false, true] {
         let mut world = ringing();
         world.step("bob answers 200 with sdp");
-        world.observer.lenient = rebuild;
         if rebuild {
             world.rebuild();
         }

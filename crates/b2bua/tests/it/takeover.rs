@@ -458,9 +458,7 @@ fn made_up_answers_get_no_more_than_a_bounded_number_of_byes() {
 }
 
 fn ready() -> World {
-    let mut world = script::ready(script::config());
-    world.observer.lenient = true;
-    world
+    script::ready(script::config())
 }
 
 fn ringing() -> World {

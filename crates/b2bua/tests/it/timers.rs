@@ -377,9 +377,7 @@ fn ready() -> World {
 }
 
 fn ready_for(session_expires: u32) -> World {
-    let mut world = script::ready(Config { session_expires, ..script::config() });
-    world.observer.lenient = true;
-    world
+    script::ready(Config { session_expires, ..script::config() })
 }
 
 /// A call whose callee grants our 1800 s, with this refresher; the caller refreshes its own day-long one.
