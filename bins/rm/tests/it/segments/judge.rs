@@ -24,6 +24,8 @@ pub(super) struct Judge {
     pub(super) torn: bool,
     /// Calls under a weight majority that lived elsewhere when a majority took the whole limit.
     beyond: BTreeSet<CallId>,
+    /// Whether nodes may know other weights than others: each part may have a majority by its own.
+    reweighted: bool,
     /// When an epoch was first divided, and whether its majority has taken the whole limit.
     reigns: BTreeMap<Epoch, (Ms, bool)>,
     /// What each node that coordinates and speaks last counted as held: anything, when it has just divided.
@@ -83,10 +85,14 @@ impl Judge {
     }
 
     pub(super) fn changed(&mut self, plan: &Plan) {
-        let new = limits(plan);
-        for (index, new) in new.into_iter().enumerate() {
-            self.limits[index] = self.limits[index].max(new);
+        for (limit, new) in self.limits.iter_mut().zip(limits(plan)) {
+            *limit = new.max(*limit);
         }
+    }
+
+    /// A document with other weights goes only where links lead.
+    pub(super) fn reweighted(&mut self, plan: &Plan, nodes: &[Node]) {
+        self.reweighted |= nodes.iter().any(|node| weights(&node.plan) != weights(plan));
     }
 
     /// Every part into which an island falls may give out a limit of its own, and what it has when the
@@ -240,7 +246,7 @@ impl Judge {
         for (index, name) in LIMITED.iter().enumerate() {
             let bound = match *name {
                 "frozen" if !self.torn => self.limits[index],
-                "majority" if !self.torn => self.limits[index] + beyond[index],
+                "majority" if !self.torn && !self.reweighted => self.limits[index] + beyond[index],
                 _ => self.limits[index] * self.islands,
             };
             if bound < used[index] {
@@ -338,14 +344,19 @@ impl Judge {
         self.recipes.len()
     }
 
-    /// All is well: from now on nothing may pass the limit.
-    fn settle(&mut self, plan: &Plan, nodes: &[Node]) {
+    /// All is well: from now on nothing may pass the limit, the highest that any node knows of, be it dead.
+    fn settle(&mut self, nodes: &[Node]) {
         self.islands = 1;
         self.look_at_cells(nodes);
         self.torn = false;
         self.beyond.clear();
         self.reigns.clear();
-        self.limits = limits(plan);
+        self.limits = [0; 5];
+        self.reweighted = false;
+        for node in nodes {
+            self.changed(&node.plan);
+            self.reweighted(&node.plan, nodes);
+        }
     }
 }
 
@@ -364,10 +375,7 @@ pub(super) fn rest(world: &mut World) -> Result<(), String> {
         })?;
     }
     if well {
-        let plans = world.nodes.iter().map(|node| &node.plan);
-        let newest = plans.max_by_key(|plan| plan.division.version());
-        let plan = std::sync::Arc::clone(newest.unwrap_or(&world.plan));
-        world.judge.settle(&plan, &world.nodes);
+        world.judge.settle(&world.nodes);
     }
     Ok(())
 }
@@ -596,4 +604,8 @@ fn ledger(cluster: &Cluster) -> Option<[u32; 5]> {
 fn limits(plan: &Plan) -> [u32; 5] {
     let tree = plan.division.tree();
     LIMITED.map(|name| tree.node(tree.find(name).unwrap()).limits.calls.unwrap())
+}
+
+fn weights(plan: &Plan) -> Vec<u32> {
+    plan.segments.values().map(|share| share.weight).collect()
 }

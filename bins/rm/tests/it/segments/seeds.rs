@@ -106,7 +106,7 @@ fn quiet(world: &mut World) -> Result<(), String> {
     world.run_for(bound);
     // And it stays so.
     while world.now < over_at + QUIET {
-        all_follow_one(world)?;
+        all_follow_one(world).map_err(|text| world.judge.fault.clone().unwrap_or(text))?;
         world.run_for(3_000.min(over_at + QUIET - world.now));
     }
     look(world)
