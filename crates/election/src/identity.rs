@@ -63,8 +63,11 @@ pub struct Mandate {
 pub struct Speaker {
     /// The node.
     pub node: NodeId,
-    /// Rises each time that another node of the segment, or another life of this one, begins to speak.
+    /// Rises each time that another node of the segment begins to speak. A life that was told of no turn
+    /// begins at the first, be it that of the life before.
     pub turn: u64,
+    /// Which life of the node: it knows nothing of what another one was told.
+    pub life: Life,
 }
 
 /// What a node must find again after a restart. Nothing that shows one of these values leaves the

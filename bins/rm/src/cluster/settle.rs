@@ -195,7 +195,7 @@ impl Cluster {
             self.flush_usage();
         }
         self.pair.handle_input(now, PairInput::Role(role));
-        // Another life of it may speak with the same turn: nobody does before that.
+        // Another speaker, or another life of it, says it again.
         let speakers = &self.speakers;
         self.draining.retain(|segment, drains| speakers.get(segment) == Some(drains));
         let Some((mandate, _)) = &self.followed else { return };

@@ -56,9 +56,10 @@ impl Bully {
         for state in states {
             let Some(turn) = state.turn else { continue };
             let (node, rank) = (state.origin, self.turn_rank(state));
-            let best = speakers.entry(node.segment).or_insert(Speaker { node, turn });
+            let speaker = Speaker { node, turn, life: state.life };
+            let best = speakers.entry(node.segment).or_insert(speaker);
             if self.links.get(best.node).and_then(|best| self.turn_rank(best)) < rank {
-                *best = Speaker { node, turn };
+                *best = speaker;
             }
         }
         speakers

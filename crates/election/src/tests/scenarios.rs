@@ -4,7 +4,7 @@ use super::invariants::unrest;
 use super::node;
 use super::world::{Ms, Role, World};
 use crate::rules::Rules;
-use crate::{Cold, Epoch, NodeId, Segment, Speaker};
+use crate::{Cold, Epoch, NodeId, Segment};
 
 #[test]
 fn a_cold_start_elects_the_lowest_once() {
@@ -50,18 +50,43 @@ fn one_of_a_pair_comes_and_goes_without_an_epoch() {
 }
 
 #[test]
+fn a_node_that_returns_before_it_is_missed_is_another_speaker() {
+    for nodes in [&[node(1, 1), node(2, 1), node(3, 1)][..], &[node(1, 1), node(2, 1), node(2, 2)]]
+    {
+        let mut world = at_rest(nodes);
+        let speaker = |world: &World| world.processes[0].speakers[&Segment(2)];
+        let before = speaker(&world);
+        let pair: Vec<usize> = (1..3).filter(|at| nodes[*at].segment == Segment(2)).collect();
+        for &at in &pair {
+            world.crash(at);
+        }
+        world.run_for(500);
+        for &at in &pair {
+            world.start(at);
+        }
+        world.run_for(30_000);
+
+        assert_ne!(speaker(&world), before, "{nodes:?}");
+        assert!(unrest(&world).is_none(), "{:?}", unrest(&world));
+    }
+}
+
+#[test]
 fn a_returning_node_leaves_the_word_with_its_partner() {
     let mut world = at_rest(&[node(1, 1), node(2, 1), node(2, 2), node(3, 1)]);
-    let speaker = |world: &World| world.processes[3].speakers[&Segment(2)];
-    assert_eq!(speaker(&world), Speaker { node: node(2, 1), turn: 1 });
+    let speaker = |world: &World| {
+        let speaker = world.processes[3].speakers[&Segment(2)];
+        (speaker.node, speaker.turn)
+    };
+    assert_eq!(speaker(&world), (node(2, 1), 1));
 
     world.crash(1);
     settle(&mut world, 3_300);
-    assert_eq!(speaker(&world), Speaker { node: node(2, 2), turn: 2 });
+    assert_eq!(speaker(&world), (node(2, 2), 2));
     world.start(1);
     world.run_for(30_000);
 
-    assert_eq!(speaker(&world), Speaker { node: node(2, 2), turn: 2 });
+    assert_eq!(speaker(&world), (node(2, 2), 2));
     assert!(unrest(&world).is_none(), "{:?}", unrest(&world));
 }
 
