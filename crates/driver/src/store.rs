@@ -3,7 +3,8 @@
 //! A [`Store`] is written by a thread of its own: [`Store::put`] never waits for the disk. What was put
 //! in the last [`GROUP`], plus what one commit takes, is lost with the power or the kernel; nothing
 //! older. A disk that is full or gone read-only stops nothing: what could not be written stays in memory
-//! and is tried again each second, and [`Store::health`] says so.
+//! and is tried again each second, and [`Store::health`] says so. A file that is taken away while it is
+//! written is written anew as a whole, with the next change, and an error line says so.
 //!
 //! Each value lies in the file in an envelope with its key, its cluster and a checksum, so a file that the
 //! database cannot open any more is searched for whole ones; it is kept under another name. A value that

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub(super) struct Disk {
     cluster: String,
     /// `None` while the disk fails.
     database: Option<Database>,
+    /// The device and inode of its file.
+    inode: Option<(u64, u64)>,
     /// The number of the next value.
     number: u64,
     /// What is to be written before anything else.
@@ -47,7 +50,7 @@ pub(super) struct Disk {
     /// The database found its file damaged while it wrote.
     suspect: bool,
     /// Held as long as this lives, unless the disk is read-only.
-    _lock: Option<Flock<File>>,
+    lock: Option<Flock<File>>,
     #[cfg(test)]
     pub(super) errno: super::tests::Errno,
 }
@@ -55,6 +58,7 @@ pub(super) struct Disk {
 /// What the database said when it was opened.
 struct Opened {
     database: Database,
+    inode: Option<(u64, u64)>,
     loaded: Loaded,
     /// Keys whose values are damaged.
     damaged: Vec<Bytes>,
@@ -71,11 +75,12 @@ impl Disk {
             path: path.to_owned(),
             cluster: cluster.to_owned(),
             database: None,
+            inode: None,
             number: 0,
             first: Changes::new(),
             trouble,
             suspect: false,
-            _lock: lock,
+            lock,
             #[cfg(test)]
             errno: super::tests::Errno::of_this_test(),
         };
@@ -157,8 +162,41 @@ impl Disk {
         }
     }
 
-    /// Writes `changes` with one commit; returns how many bytes of values there were.
+    /// Writes `changes` where a restart finds them; returns how many bytes of values there were.
     fn write(&mut self, changes: &Changes) -> Result<u64, Trouble> {
+        let bytes = self.commit(changes)?;
+        if self.is_there() {
+            return Ok(bytes);
+        }
+        let path = self.path.display();
+        error!(%path, "the store was taken away while it was written: all of it is written anew");
+        self.begin_anew().map_err(Failure::trouble)?;
+        self.commit(changes)
+    }
+
+    /// Whether the name is still that of the file that is written.
+    fn is_there(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(file) => self.inode == Some(inode(&file)),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    /// Keeps what the file has that is not found any more, for one in its place.
+    fn begin_anew(&mut self) -> Result<(), Failure> {
+        if let Some(database) = self.database.take() {
+            let values = Reading::of(&self.cluster, &database)?.loaded.values;
+            self.first.extend(values.into_iter().map(|(key, value)| (key, Some(value))));
+        }
+        self.lock = None;
+        let in_use = |_| Failure::Path(io::ErrorKind::ResourceBusy.into());
+        let (lock, trouble) = lock(&self.path).map_err(in_use)?;
+        self.lock = lock;
+        trouble.map_or(Ok(()), |trouble| Err(Failure::Disk(trouble)))
+    }
+
+    /// Writes `changes` with one commit; returns how many bytes of values there were.
+    fn commit(&mut self, changes: &Changes) -> Result<u64, Trouble> {
         if self.database.is_none() {
             let loaded = self.load().map_err(Failure::trouble)?;
             for fault in &loaded.faults {
@@ -206,7 +244,7 @@ impl Disk {
     }
 
     fn loaded(&mut self, opened: Opened) -> Loaded {
-        self.database = Some(opened.database);
+        (self.database, self.inode) = (Some(opened.database), opened.inode);
         self.number = self.number.max(opened.number);
         self.first.extend(opened.damaged.into_iter().map(|key| (key, None)));
         opened.loaded
@@ -219,34 +257,19 @@ impl Disk {
             .create(true)
             .truncate(false)
             .open(&self.path)?;
+        let inode = inode(&file.metadata()?);
         #[cfg(test)]
         let backend = self.errno.file(file).map_err(failed)?;
         #[cfg(not(test))]
         let backend = FileBackend::new(file).map_err(failed)?;
-        self.read_from(backend)
+        Ok(Opened { inode: Some(inode), ..self.read_from(backend)? })
     }
 
     fn read_from(&self, backend: impl StorageBackend) -> Result<Opened, Failure> {
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_LEN).create_with_file_format_v3(true);
         let database = builder.create_with_backend(backend).map_err(failed)?;
-        let mut reading = Reading::new(&self.cluster);
-        match database.begin_read().map_err(failed)?.open_table(TABLE) {
-            Err(redb::TableError::TableDoesNotExist(_)) => {}
-            Err(error) => return Err(failed(error)),
-            Ok(table) => {
-                let mut count = 0;
-                for entry in table.iter().map_err(failed)? {
-                    let (key, value) = entry.map_err(failed)?;
-                    reading.entry(key.value(), value.value());
-                    count += 1;
-                }
-                if count != table.len().map_err(failed)? {
-                    return Err(Failure::Disk(Trouble::Damaged));
-                }
-            }
-        }
-        Ok(reading.end(database))
+        Ok(Reading::of(&self.cluster, &database)?.end(database))
     }
 
     /// Puts the file aside and writes what is whole in it to a new one.
@@ -318,8 +341,25 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(cluster: &'a str) -> Self {
-        Self { cluster, loaded: Loaded::default(), damaged: vec![], number: 0 }
+    /// Reads everything.
+    fn of(cluster: &'a str, database: &Database) -> Result<Self, Failure> {
+        let mut reading = Self { cluster, loaded: Loaded::default(), damaged: vec![], number: 0 };
+        match database.begin_read().map_err(failed)?.open_table(TABLE) {
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(failed(error)),
+            Ok(table) => {
+                let mut count = 0;
+                for entry in table.iter().map_err(failed)? {
+                    let (key, value) = entry.map_err(failed)?;
+                    reading.entry(key.value(), value.value());
+                    count += 1;
+                }
+                if count != table.len().map_err(failed)? {
+                    return Err(Failure::Disk(Trouble::Damaged));
+                }
+            }
+        }
+        Ok(reading)
     }
 
     fn entry(&mut self, key: &[u8], bytes: &[u8]) {
@@ -339,7 +379,7 @@ impl<'a> Reading<'a> {
 
     fn end(self, database: Database) -> Opened {
         let Self { loaded, damaged, number, .. } = self;
-        Opened { database, loaded, damaged, number }
+        Opened { database, inode: None, loaded, damaged, number }
     }
 }
 
@@ -384,6 +424,10 @@ fn lock(path: &Path) -> Result<(Option<Flock<File>>, Option<Trouble>), OpenError
         Err(Failure::Disk(trouble)) => Ok((None, Some(trouble))),
         Err(Failure::Path(source)) => Err(OpenError::Path { path: path.to_owned(), source }),
     }
+}
+
+fn inode(file: &std::fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
 }
 
 /// Returns the name of a file beside the one at `path`.

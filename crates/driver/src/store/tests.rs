@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -68,6 +68,38 @@ fn a_full_disk_stops_nothing_and_is_written_once_it_has_room() {
         let (_store, loaded) = place.open();
         let all = [("a", "meanwhile"), ("b", "meanwhile"), ("c", "meanwhile")];
         assert_eq!(loaded, values(&all));
+    }
+}
+
+#[test]
+fn a_store_that_is_taken_away_while_it_is_written_is_written_anew_as_a_whole() {
+    type Takes = fn(&Path);
+    let ways: [Takes; 4] = [
+        |path| std::fs::remove_file(path).unwrap(),
+        |path| std::fs::rename(path, path.with_extension("moved")).unwrap(),
+        |path| {
+            std::fs::remove_file(path).unwrap();
+            File::create(path).unwrap();
+        },
+        |path| std::fs::remove_dir_all(path.parent().unwrap()).unwrap(),
+    ];
+    for (index, takes) in ways.into_iter().enumerate() {
+        let place = Place::new();
+        let inner = place.path.with_extension("folder").join("store");
+        let (mut store, _) = Store::open(&inner, "cluster").unwrap();
+        put(&mut store, "a", "before");
+        put(&mut store, "b", "before");
+        written(&store);
+
+        takes(&inner);
+        put(&mut store, "b", "after");
+        written(&store);
+        assert!(matches!(Store::open(&inner, "cluster"), Err(OpenError::InUse(_))), "{index}");
+        drop(store);
+        let (store, loaded) = Store::open(&inner, "cluster").unwrap();
+        assert_eq!(loaded, values(&[("a", "before"), ("b", "after")]), "{index}");
+        drop(store);
+        std::fs::remove_dir_all(inner.parent().unwrap()).unwrap();
     }
 }
 
