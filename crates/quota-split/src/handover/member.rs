@@ -55,7 +55,7 @@ pub struct Member {
     borrower: Borrower,
     /// Whether the segment takes no new calls any more.
     drains: bool,
-    /// When that is said again, while the division obeyed gives it a weight all the same.
+    /// When that is said again, while the division obeyed does not show that the coordinator knows.
     drain_at: Option<Instant>,
     /// What in [`Member::state`] may differ from what it was when this was last asked.
     news: News,
@@ -415,7 +415,7 @@ impl Member {
         self.send(report.stamp.epoch, ToCoordinator::Report(report));
     }
 
-    /// Says that no new calls are taken, until a division gives this segment no weight.
+    /// Says that no new calls are taken, until a division gives this segment no weight though it has one.
     fn tell_drain(&mut self, now: Instant) {
         self.drain_at = None;
         let Some(stamp) = self.followed.as_ref().map(|followed| followed.stamp) else { return };

@@ -102,7 +102,8 @@ impl Cluster {
         self.hand(parts);
     }
 
-    fn hand(&mut self, parts: Vec<Part>) {
+    /// Leads a further round of the same epoch.
+    pub(crate) fn hand(&mut self, parts: Vec<Part>) {
         let epoch = Epoch { term: self.term, ..Epoch::default() };
         self.coordinator.handle_input(self.now, CoordinatorInput::Lead { epoch, parts });
         self.drain();

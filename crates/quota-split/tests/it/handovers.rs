@@ -404,12 +404,30 @@ fn a_member_that_takes_no_new_calls_says_so_until_a_division_gives_it_no_weight(
     cluster.run(Duration::from_millis(200));
     assert_eq!(cluster.drains, [1]);
 
-    cluster.lead_on(&[(1, 0), (2, 1), (3, 1)], &[]);
+    let mut without = parts(&EVEN);
+    without[0].weight = 0;
+    cluster.hand(without);
     cluster.run(Duration::from_secs(5));
     assert_eq!((cluster.caps("T1"), &cluster.drains[..]), (vec![0, 45, 45], &[1][..]));
 
     // Another coordinator knows nothing of it yet.
     cluster.lead(&EVEN, &[]);
+    cluster.run(Duration::from_millis(500));
+    assert_eq!(cluster.drains, [1, 1]);
+}
+
+#[test]
+fn a_member_without_a_weight_that_takes_no_new_calls_says_so_to_each_coordinator() {
+    let mut cluster = three(&[("T1", 90)]);
+    let weights = [(1, 0), (2, 1), (3, 1)];
+    cluster.lead(&weights, &[]);
+    cluster.run(Duration::from_secs(1));
+    let now = cluster.now;
+    cluster.members.get_mut(&1).unwrap().handle_input(now, MemberInput::Drain);
+    cluster.run(Duration::from_millis(200));
+    assert_eq!(cluster.drains, [1]);
+
+    cluster.lead(&weights, &[]);
     cluster.run(Duration::from_millis(500));
     assert_eq!(cluster.drains, [1, 1]);
 }

@@ -79,6 +79,39 @@ fn a_segment_that_left_and_starts_anew_lets_its_stand_in_rest() {
     }
 }
 
+/// No division ever gives it a weight, so that no new coordinator would ask.
+#[test]
+fn a_segment_without_a_weight_that_leaves_has_a_stand_in_whoever_coordinates() {
+    for seed in 0..10 {
+        let ids = [1, 2, 3].map(|segment| NodeId { segment: Segment(segment), rm: 1 });
+        let segments = [(1, 100, false), (2, 0, false), (3, 100, true)];
+        let segments = segments.map(|(id, weight, cold)| (Segment(id), share(weight, cold))).into();
+        let mut world = World::new(seed, &ids, Arc::new(plan(1, [30, 12, 12, 12, 12], segments)));
+        for at in 0..3 {
+            world.start(at);
+        }
+        world.run_for(25_000);
+        world.feed(1, Input::Leave);
+        world.nodes[1].leaves_in = Some(world.nodes[1].life);
+        world.run_for(3_000);
+        assert!(!rests(&world, 2), "seed {seed}");
+
+        world.crash(0);
+        world.run_for(10_000);
+        world.start(0);
+        world.run_for(40_000);
+
+        assert!(!rests(&world, 2), "seed {seed}");
+        (world.arrivals, world.hangs) = (false, false);
+        world.run_for(2_000);
+        rest(&mut world).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+    }
+}
+
+fn rests(world: &World, at: usize) -> bool {
+    world.nodes[at].cluster.as_ref().is_some_and(|cluster| cluster.view().passive)
+}
+
 fn of(world: &World, at: usize) -> Option<[(u32, u32); 5]> {
     world.nodes[at].cluster.as_ref().and_then(|cluster: &Cluster| cells(cluster))
 }

@@ -66,7 +66,8 @@ impl Member {
         self.promise();
         let mut parts = recipe.parts.iter().filter(|part| part.segment == self.segment.0);
         self.drain_at = None;
-        if parts.any(|part| 0 < part.weight) {
+        // Where it never has a weight, that it gets none does not show that the coordinator knows.
+        if parts.any(|part| 0 < part.weight || part.usual == 0) {
             self.tell_drain(now);
         }
     }
