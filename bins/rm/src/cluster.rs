@@ -212,7 +212,7 @@ pub enum Alarm {
     DocumentDiffers(Segment),
     /// This segment computed other shares from the same document.
     DigestDiffers(Segment),
-    /// The weights of all members are zero: they get equal parts.
+    /// The weights of all members that get a share are zero: those get equal parts.
     WeightsZero,
     /// Another living process has this node's id; whether this one has withdrawn for good.
     Duplicate {

@@ -8,7 +8,7 @@ use quota_split::handover::{
     CoordinatorInput, CoordinatorOutput, Epoch, PairInput, PairMessage, PairOutput, Role, Stamp,
     ToCoordinator, ToMember,
 };
-use quota_split::{CallId, SegmentId};
+use quota_split::{CallId, Part, SegmentId};
 
 use super::frame::{ClusterFrame, Kept, Routed};
 use super::pieces::Came;
@@ -94,12 +94,24 @@ impl Cluster {
         self.divided_for = members.iter().map(speaker).collect();
         let takes = |it| shares.contains(&it) && !self.drains(it);
         let mut parts = self.plan.parts(|it| members.contains(&it), takes);
-        if !parts.iter().any(|part| part.present && 0 < part.weight) {
+        if !has_weight(&parts) {
             // Nobody else could take what they have.
             parts = self.plan.parts(|it| members.contains(&it), |it| shares.contains(&it));
         }
+        let zero = !has_weight(&parts) && !shares.is_empty();
+        if zero {
+            let some = shares.iter().any(|it| takes(*it));
+            // A cold one that is not needed would get a part too, were they left at zero.
+            for part in &mut parts {
+                let it = segment(SegmentId(part.segment));
+                part.weight = u32::from(if some { takes(it) } else { shares.contains(&it) });
+            }
+        }
         let epoch = of_division(mandate.epoch);
         self.coordinator.handle_input(now, CoordinatorInput::Lead { epoch, parts });
+        if zero {
+            self.alarm(Alarm::WeightsZero);
+        }
     }
 
     /// Whether the node that speaks for a segment said that it takes no new calls.
@@ -358,6 +370,10 @@ impl Cluster {
 
 /// How often a message is told on at the most.
 const HOPS_MAX: u8 = 8;
+
+fn has_weight(parts: &[Part]) -> bool {
+    parts.iter().any(|part| part.present && 0 < part.weight)
+}
 
 fn segment(id: SegmentId) -> Segment {
     Segment(u16::try_from(id.0).unwrap_or(u16::MAX))

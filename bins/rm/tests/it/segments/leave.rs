@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use election::{NodeId, Segment};
+use election::{Cold, NodeId, Segment};
 use rm::cluster::{Cluster, Input};
 
 use super::judge::{cells, rest};
@@ -105,6 +105,32 @@ fn a_segment_without_a_weight_that_leaves_has_a_stand_in_whoever_coordinates() {
         (world.arrivals, world.hangs) = (false, false);
         world.run_for(2_000);
         rest(&mut world).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+    }
+}
+
+/// What one with a weight left falls to those that take calls.
+#[test]
+fn a_segment_that_rests_gets_no_part_where_no_other_has_a_weight() {
+    for seed in 0..10 {
+        let ids = [1, 2, 3, 4].map(|segment| NodeId { segment: Segment(segment), rm: 1 });
+        let mut segments = [(1, 100, false), (2, 0, false), (3, 0, false), (4, 100, true)]
+            .map(|(id, weight, cold)| (Segment(id), share(weight, cold)));
+        let covers = Some([Segment(2)].into());
+        segments[3].1.cold = Some(Cold { covers, witness: false });
+        let plan = plan(1, [30, 12, 12, 12, 12], segments.into());
+        let mut world = World::new(seed, &ids, Arc::new(plan));
+        for at in 0..4 {
+            world.start(at);
+        }
+        world.run_for(25_000);
+        world.crash(0);
+        world.run_for(20_000);
+
+        assert!(rests(&world, 3), "seed {seed}");
+        let caps = |at| of(&world, at).map(|cells| cells.map(|(cap, _)| cap));
+        assert_eq!(caps(3), Some([0; 5]), "seed {seed}");
+        let halves = [1, 2].map(|at| caps(at).map(|caps| caps[0]));
+        assert_eq!(halves, [Some(15); 2], "seed {seed}");
     }
 }
 
