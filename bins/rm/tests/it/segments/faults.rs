@@ -219,6 +219,13 @@ fn change(world: &mut World, at: usize) {
             share.weight = if none { 0 } else { weight(&mut world.dice) };
         }
     }
+    // No document says that nobody has a part: `check_weights` of its reader refuses that.
+    let is_hot = |share: &&mut Share| share.cold.is_none();
+    if segments.values().all(|share| share.cold.is_some() || share.weight == 0)
+        && let Some(share) = segments.values_mut().find(is_hot)
+    {
+        share.weight = 50;
+    }
     let limits = limits(&mut world.dice);
     let version = world.plan.division.version() + 1;
     // One document may say otherwise than the next.
