@@ -131,6 +131,8 @@ pub enum Input {
     Leave,
     /// An operator wants the counters compared with the calls that live.
     Audit,
+    /// Some of what [`Output::Usage`] told is lost: a node that counts begins again to tell it.
+    UsageLost,
 }
 
 /// What it asks of its owner, in order.
@@ -329,14 +331,13 @@ impl Cluster {
                 self.pair.handle_input(now, PairInput::Live(calls));
             }
             Input::Fenced => {
-                if let Some(member) = self.pair.member() {
-                    // Both may have counted, apart from each other.
-                    self.usage.begin(now, member);
-                }
+                // Both may have counted, apart from each other.
+                self.begin_usage(now);
                 self.elector.handle_input(now, election::Input::Fenced);
             }
             Input::Leave => self.pair.handle_input(now, PairInput::Leave),
             Input::Audit => self.pair.handle_input(now, PairInput::Audit),
+            Input::UsageLost => self.begin_usage(now),
         }
         self.settle(now);
     }
@@ -404,6 +405,13 @@ impl Cluster {
     fn note_end(&mut self, now: Instant, call: CallId) {
         if let (Some(member), Some(call)) = (self.pair.member(), self.pair.call(call)) {
             self.usage.note(now, member, call);
+        }
+    }
+
+    /// Tells all that counts anew, while this node counts.
+    fn begin_usage(&mut self, now: Instant) {
+        if let Some(member) = self.pair.member() {
+            self.usage.begin(now, member);
         }
     }
 

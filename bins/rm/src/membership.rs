@@ -234,6 +234,10 @@ impl Membership {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.documents.handle_timeout(now);
+        // Each second has a timeout of some kind: that is often enough.
+        if self.usage.as_mut().is_some_and(|usage| usage.has_lost(now)) {
+            self.cluster.handle_input(now, cluster::Input::UsageLost);
+        }
         self.cluster.handle_timeout(now);
         if self.waits_until.is_some_and(|until| until <= now) {
             self.waits_until = None;

@@ -139,6 +139,11 @@ impl<T> Spool<T> {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 
+    /// Returns whether what came last was dropped: nothing has been written since, or much still waits.
+    pub fn is_in_trouble(&self) -> bool {
+        self.counts.in_trouble.load(Ordering::Relaxed)
+    }
+
     /// Returns how often events began to be dropped for want of room or because the disk refused.
     pub fn troubles(&self) -> u64 {
         self.counts.troubles.load(Ordering::Relaxed)

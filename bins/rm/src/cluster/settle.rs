@@ -271,11 +271,7 @@ impl Cluster {
                     self.usage.note(now, member, call);
                 }
             }
-            PairOutput::Begun => {
-                if let Some(member) = self.pair.member() {
-                    self.usage.begin(now, member);
-                }
-            }
+            PairOutput::Begun => self.begin_usage(now),
             PairOutput::Recounted(drifts) => self.usage.recount(now, &drifts),
             PairOutput::Refused(refusal) => {
                 self.refusals.insert(refusal.node, refusal);

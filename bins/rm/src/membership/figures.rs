@@ -1,9 +1,9 @@
 //! What `/metrics` shows of a node of a cluster.
 
 use driver::Metrics;
+use driver::spool::Spool;
 
 use super::Membership;
-use super::usage::UsageSpool;
 
 impl Membership {
     pub(crate) fn metrics(&self, out: &mut Metrics) {
@@ -54,7 +54,8 @@ impl Membership {
         ] {
             out.counter(name, help, &[], value);
         }
-        if let Some(spool) = &self.usage {
+        let spool = self.usage.as_ref().map(|usage| &usage.lines);
+        if let Some(spool) = spool {
             let help = "Changes of use that are on disk for whoever takes them.";
             out.counter("rm_usage_events_total", help, &[], spool.written());
             let help = "Changes of use that found no room there.";
@@ -68,7 +69,7 @@ impl Membership {
         for (alarm, count) in &counters.alarms {
             out.counter("rm_cluster_alarms_total", help, &[("alarm", alarm)], *count);
         }
-        if let Some(count) = self.usage.as_ref().map(UsageSpool::troubles).filter(|it| 0 < *it) {
+        if let Some(count) = spool.map(Spool::troubles).filter(|it| 0 < *it) {
             out.counter("rm_cluster_alarms_total", help, &[("alarm", "usage_dropped")], count);
         }
     }

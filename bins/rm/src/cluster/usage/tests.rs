@@ -65,6 +65,21 @@ fn who_begins_to_count_voids_what_was_told_and_tells_what_there_is() {
     }
 }
 
+#[test]
+fn who_told_something_that_is_lost_begins_again_with_all_that_counts() {
+    let mut node = Alone::new();
+    node.admit(0, "t");
+    node.pass(2_000);
+    node.events.clear();
+
+    node.input(Input::UsageLost);
+    node.pass(2_000);
+
+    assert_eq!(node.begun(), [(true, 1)]);
+    node.pass(60_000);
+    assert_eq!(node.begun(), [], "once");
+}
+
 /// The only node of a cluster.
 struct Alone {
     now: Instant,
