@@ -517,7 +517,8 @@ impl Speaker {
     }
 
     fn audit(&mut self, now: Instant, own: Vec<Call>, outputs: &mut Outputs) {
-        if std::mem::take(&mut self.listed) && !std::mem::take(&mut self.asked) {
+        let (listed, asked) = (std::mem::take(&mut self.listed), std::mem::take(&mut self.asked));
+        if listed && !asked {
             // It may have counted until now.
             outputs.push_back(PairOutput::Begun);
         }

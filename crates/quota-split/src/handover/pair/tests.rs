@@ -143,6 +143,22 @@ fn a_question_that_is_answered_while_the_list_comes_counts() {
 }
 
 #[test]
+fn a_list_that_nobody_asked_for_voids_what_was_told_although_another_was_asked_for_before() {
+    let mut pair = Two::with_share(3);
+    pair.deaf = true;
+    pair.input(0, PairInput::Audit);
+    pair.input(0, PairInput::Live(Vec::new()));
+    pair.mail.clear();
+    pair.deaf = false;
+    pair.begun = 0;
+
+    let list = PairMessage::Calls { calls: Vec::new(), pending: false, last: true };
+    pair.input(0, PairInput::Received(list));
+
+    assert_eq!(pair.begun, 1, "the partner may have counted until now");
+}
+
+#[test]
 fn who_leaves_hands_its_part_over_and_no_call_is_refused_or_forgotten() {
     let mut pair = Two::with_share(3);
     pair.request(0, 1, false);
@@ -470,6 +486,8 @@ struct Two {
     loses_changes: bool,
     /// How often the whole state arrived.
     whole: u32,
+    /// How often a node told that it counts from now on.
+    begun: u32,
     verdicts: std::collections::BTreeMap<u64, Result<Admission, Denial>>,
     /// What lives on each node, and on both where copies count.
     lives_at: [Vec<Call>; 2],
@@ -500,6 +518,7 @@ impl Two {
             loses_offers: false,
             loses_changes: false,
             whole: 0,
+            begun: 0,
             verdicts: std::collections::BTreeMap::new(),
             lives_at: [Vec::new(), Vec::new()],
             live: Vec::new(),
@@ -610,10 +629,10 @@ impl Two {
                         self.nodes[at].handle_input(self.now, PairInput::Live(live));
                     }
                     PairOutput::TakeOver => self.takes_over = Some(at),
+                    PairOutput::Begun => self.begun += 1,
                     PairOutput::Refused(_) => self.refused.push(at),
                     PairOutput::Partner(_)
                     | PairOutput::Counted(_)
-                    | PairOutput::Begun
                     | PairOutput::Recounted(_)
                     | PairOutput::Drifted(_)
                     | PairOutput::Alone(_)
