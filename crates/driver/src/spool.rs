@@ -5,8 +5,9 @@
 //! more. Whoever has taken in one of those deletes it. What finds no room, since nobody takes anything
 //! away or the disk refuses or hangs, is dropped and counted: what is there is not overwritten, and every
 //! line is whole, but for the last one of a file during which the machine lost its power. If the newest
-//! file, or the folder, is taken away, the next line begins another one. Who drops the spool waits until
-//! what was put is written, half a second at most.
+//! file, or the folder, is taken away, the next line begins another one. If it was only moved while it was
+//! written, what was written last stands in both. Who drops the spool waits until what was put is written,
+//! half a second at most.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -225,11 +226,18 @@ struct Current {
 }
 
 impl Current {
-    /// Whether the name is still that of this file: what is written is found then.
-    fn is_there(&self) -> bool {
+    /// Whether the name is that of nothing, or of another file: what is written is not found then. A disk
+    /// that cannot tell has not taken the file away.
+    fn is_gone(&self) -> bool {
         let place = |file: fs::Metadata| (file.dev(), file.ino());
-        let own = self.file.metadata().map(place);
-        fs::metadata(&self.path).is_ok_and(|named| own.is_ok_and(|own| own == place(named)))
+        match (fs::metadata(&self.path), self.file.metadata()) {
+            (Ok(named), Ok(own)) => place(named) != place(own),
+            (Ok(_), Err(_)) => false,
+            // The second: in the place of the folder is a file.
+            (Err(error), _) => {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+        }
     }
 }
 
@@ -238,7 +246,7 @@ impl Files {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         self.write_once(lines)?;
         let Some(current) = &self.current else { return Ok(()) };
-        if current.is_there() {
+        if !current.is_gone() {
             return Ok(());
         }
         let file = current.path.display();

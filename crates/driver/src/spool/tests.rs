@@ -122,6 +122,25 @@ fn what_is_written_after_the_newest_file_or_the_folder_was_taken_away_is_found()
 }
 
 #[test]
+fn a_newest_file_whose_name_cannot_be_looked_up_is_not_taken_for_gone() {
+    let folder = folder("unseen");
+    let file = File::create(folder.join("000000000001.jsonl")).unwrap();
+    // As a disk that does not answer for a moment: nobody can say what has this name.
+    let path = folder.join("x".repeat(300));
+    let mut files = Files {
+        folder: folder.to_owned(),
+        bounds: SMALL,
+        sync_folder: None,
+        current: Some(Current { file, path, len: 0 }),
+        last: 1,
+    };
+
+    files.write(b"a line\n").unwrap();
+
+    assert_eq!(names(&folder), ["000000000001.jsonl"]);
+}
+
+#[test]
 fn a_file_of_the_last_number_there_is_is_not_followed_and_nothing_is_overwritten() {
     let folder = folder("last");
     let last = folder.join(format!("{}.jsonl", u64::MAX));
