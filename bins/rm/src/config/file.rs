@@ -263,7 +263,12 @@ fn read_sessions(b2b: &Table<'_>, config: &mut Config) {
 fn read_store(store: &Table<'_>, config: &mut Config) {
     config.store = store.key("path").folder();
     let Some(folder) = &config.store else { return };
-    for (name, what) in [("details", "a folder"), ("numbers", "a file"), ("records", "a file")] {
+    for (name, what) in [
+        ("details", "a folder"),
+        ("usage", "a folder"),
+        ("numbers", "a file"),
+        ("records", "a file"),
+    ] {
         let path = folder.join(name);
         if path.exists() && path.is_dir() != (what == "a folder") {
             let path = path.display();

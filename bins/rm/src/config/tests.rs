@@ -139,13 +139,18 @@ fn what_is_in_the_way_in_a_store_is_told() {
     std::fs::write(folder.join("details"), "a line").unwrap();
     let details = fault("[http]", &text);
     std::fs::remove_file(folder.join("details")).unwrap();
+    std::fs::write(folder.join("usage"), "a line").unwrap();
+    let usage = fault("[http]", &text);
+    std::fs::remove_file(folder.join("usage")).unwrap();
     std::fs::create_dir(folder.join("details")).unwrap();
+    std::fs::create_dir(folder.join("usage")).unwrap();
     let sound = Config::parse(&WHOLE.replacen("[http]", &text, 1));
     std::fs::remove_dir_all(&folder).unwrap();
 
     let at = format!("line 10: `path` in [store] is a folder where {}/", folder.display());
     assert_eq!(records, format!("{at}records is not a file: move it away"));
     assert_eq!(details, format!("{at}details is not a folder: move it away"));
+    assert_eq!(usage, format!("{at}usage is not a folder: move it away"));
     assert!(sound.is_ok());
 }
 
