@@ -81,8 +81,9 @@ impl Target {
     }
 }
 
-/// Fails where a target was missed, unless it only compares times. Whole programs on a machine with
-/// other work are not judged at all.
+/// Fails where a target was missed, unless it only sets two times against each other. A time by itself
+/// binds: whoever runs this by hand leaves the machine nothing else to do. What must not fail where that
+/// is slow, as all that `.ci/run` calls, and whole programs beside other work, are not judged.
 pub(crate) fn judge(targets: &[Target]) -> anyhow::Result<()> {
     let missed = targets.iter().filter(|target| target.binds && target.met == Some(false));
     let missed: Vec<&str> = missed.map(|target| &*target.name).collect();
@@ -153,6 +154,18 @@ mod tests {
         let missed = judge(&[Target::at_least("calls", 1.0, Some(0.5))]);
         assert_eq!(missed.unwrap_err().to_string(), "missed: calls");
         assert!(judge(&[Target::at_least("ratio", 1.0, Some(0.5)).of_times()]).is_ok());
+    }
+
+    #[test]
+    fn what_runs_on_machines_that_may_be_slow_is_not_judged() {
+        let called: Vec<&str> = include_str!("../../.ci/run")
+            .lines()
+            .filter_map(|line| line.split_once("\"$bin/benches\" ")?.1.split(' ').next())
+            .collect();
+        assert_eq!(called, ["relay", "calls"], "others are here as soon as they are not judged");
+        for source in [include_str!("relay.rs"), include_str!("calls.rs")] {
+            assert!(!source.contains("judge("));
+        }
     }
 
     #[test]
