@@ -1,8 +1,9 @@
 //! Frame payloads that are serde structs.
 //!
 //! The only file that names `bincode`, at version 2.0.1 exactly: little
-//! endian, variable-length integers. It reads; [`append`] writes the same form. It has no defaults for missing fields, so
-//! a changed struct is a new frame kind and never an edited one.
+//! endian, variable-length integers. It reads; `codec/append.rs` writes the
+//! same form. It has no defaults for missing fields, so a changed struct is a
+//! new frame kind and never an edited one.
 
 use std::cell::RefCell;
 
@@ -92,7 +93,8 @@ struct Scratch {
     shared: BytesMut,
 }
 
-/// So much is allocated at a time.
+/// So much is allocated at a time, and freed when the last of what lies there is: the queue of a stalled
+/// link may hold a whole block for one small frame.
 const SHARED_LEN: usize = 64 << 10;
 
 /// So much of what was too long for that is kept for the next time.
