@@ -381,7 +381,8 @@ impl<T> Replicator<T> {
         }
     }
 
-    /// Does what is due at `now`; what is to be sent then leaves with the next [`flush`](Self::flush).
+    /// Does what is due at `now`. Call [`flush`](Self::flush) after it, or what is to be sent then waits
+    /// for another reason to: [`poll_timeout`](Self::poll_timeout) may be `None` meanwhile.
     pub fn handle_timeout(&mut self, now: Instant) {
         let (mut late, mut again, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, peer) in &mut self.peers {
