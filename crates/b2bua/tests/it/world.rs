@@ -1,15 +1,15 @@
 //! A b2b with one gate, some mediagates and scripted phones around it, without any network.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use b2bua::admission::{Ask, Elsewhere, Refused};
 use b2bua::frame::{SipIn, SipOut};
 use b2bua::slot::SlotHash;
 use b2bua::{
-    B2b, Charge, Config, Detail, Epoch, Event, Flow, Input, Key, Latched, Listener, MediaCall,
-    MediaCommand, MediaEvent, NotPlaced, Output, Place, Slot, Transport, Value, ValueRef, Wanted,
+    B2b, Charge, Config, Detail, Epoch, Event, Flow, Input, Key, Listener, Output, Slot, Transport,
+    Value, ValueRef,
 };
 use bytes::Bytes;
 use failover::record::{Fork, Session};
@@ -19,6 +19,9 @@ use sip_core::Writer;
 use crate::observer::Observer;
 use crate::phone::{Phone, Phones, Text};
 use crate::script;
+use gateways::Gateway;
+
+mod gateways;
 
 pub(crate) struct World {
     pub(crate) now: Instant,
@@ -83,16 +86,6 @@ pub(crate) struct Desk {
     pub(crate) elsewhere: Option<Elsewhere>,
 }
 
-pub(crate) struct Gateway {
-    pub(crate) boot: Boot,
-    pub(crate) ip: IpAddr,
-    pub(crate) alive: bool,
-    pub(crate) full: bool,
-    next_port: u16,
-    pub(crate) open: BTreeMap<CallId, MediaCall>,
-    pub(crate) taken: BTreeSet<u16>,
-}
-
 /// A record and what is kept beside it.
 type Stored = (Admission, Option<Detail>, Option<Fork>, [Session; 2], Value);
 
@@ -145,19 +138,6 @@ impl World {
     pub(crate) fn add_phone(&mut self, name: &str, addr: &str) {
         let gate = GATE.parse().unwrap();
         self.phones.insert(name.to_owned(), Phone::new(name, addr.parse().unwrap(), gate));
-    }
-
-    pub(crate) fn add_gateway(&mut self, id: u16) {
-        let gateway = Gateway {
-            boot: Boot(u64::from(id)),
-            ip: format!("203.0.113.{id}").parse().unwrap(),
-            alive: true,
-            full: false,
-            next_port: 20_000,
-            open: BTreeMap::new(),
-            taken: BTreeSet::new(),
-        };
-        self.gateways.insert(NodeId(id), gateway);
     }
 
     /// Says which slots are owned and that the gate is up.
@@ -437,25 +417,6 @@ impl World {
         }
     }
 
-    /// Mediagates report the phones that they hear.
-    fn hear_media(&mut self) {
-        let mut heard = Vec::new();
-        for (&gateway, it) in self.gateways.iter().filter(|(_, it)| it.alive) {
-            for (&call, open) in &it.open {
-                for (leg, media) in open.legs.iter().enumerate() {
-                    let key = (gateway, it.boot, call, leg);
-                    let Some(addr) = media.remote.filter(|_| !media.held) else { continue };
-                    if !self.silent_legs.contains(&leg) && self.heard.insert(key) {
-                        let latched = Latched { addr, ssrc: 7, seq: 1 };
-                        let event = MediaEvent::Latched { call, epoch: open.epoch, leg, latched };
-                        heard.push(Input::Media { gateway, boot: it.boot, event });
-                    }
-                }
-            }
-        }
-        heard.into_iter().for_each(|event| self.input(event));
-    }
-
     fn drain(&mut self) {
         while let Some(output) = self.b2b.poll_output() {
             match output {
@@ -508,65 +469,6 @@ impl World {
                 }
                 Output::Event(event) => self.events.push(event),
             }
-        }
-    }
-
-    fn place(&mut self, call: CallId, wanted: Wanted) -> Input {
-        let living: Vec<NodeId> = self
-            .gateways
-            .iter()
-            .filter(|(_, gateway)| gateway.alive && !gateway.full)
-            .map(|(id, _)| *id)
-            .collect();
-        let (holder, standby) = match wanted {
-            Wanted::Both => (living.first().copied(), living.get(1).copied()),
-            Wanted::Standby { holder } => (None, living.into_iter().find(|id| *id != holder)),
-        };
-        if holder.is_none() && standby.is_none() {
-            return Input::NotPlaced { call, why: NotPlaced::NoGateway };
-        }
-        let holder = holder.map(|id| self.take(id));
-        let standby = standby.map(|id| self.take(id));
-        Input::Placed { call, holder, standby }
-    }
-
-    fn take(&mut self, id: NodeId) -> Place {
-        let gateway = self.gateways.get_mut(&id).unwrap();
-        let ports = [gateway.next_port, gateway.next_port + 2];
-        gateway.next_port += 4;
-        gateway.taken.extend(ports);
-        Place { gateway: id, boot: gateway.boot, address: gateway.ip, ports }
-    }
-
-    fn command(&mut self, id: NodeId, boot: Boot, command: MediaCommand) {
-        let gateway = self.gateways.get_mut(&id).unwrap();
-        let (word, call) = match command {
-            MediaCommand::Open(call) => ("open", call),
-            MediaCommand::Update(call) => ("update", call),
-            MediaCommand::Close { call, .. } => {
-                self.log.push(format!("  g{id} close"));
-                if gateway.boot == boot {
-                    gateway.open.remove(&call);
-                }
-                return;
-            }
-        };
-        let legs: Vec<String> = call
-            .legs
-            .iter()
-            .map(|leg| {
-                let remote = leg.remote.map_or_else(|| "?".to_owned(), |remote| remote.to_string());
-                let held = if leg.held { " held" } else { "" };
-                format!("{}->{remote}{held}", leg.port)
-            })
-            .collect();
-        self.log.push(format!("  g{id} {word} {}", legs.join(" ")));
-        if gateway.boot == boot && gateway.alive {
-            for leg in &call.legs {
-                let known = gateway.taken.contains(&leg.port);
-                assert!(known || 1 < self.epoch, "{} is not taken", leg.port);
-            }
-            gateway.open.insert(call.call, *call);
         }
     }
 
