@@ -14,9 +14,10 @@ use crate::frame::{
 use blocks::{Blocks, Holder};
 use calls::{Calls, Obeyed};
 
-/// How long the blocks of a node that is gone are kept for it, and its calls for it and its standby. Those of a former
-/// boot stay no longer than until the next one has said which calls it holds. A block in which a call is open stays
-/// until that ends.
+/// How long the blocks of a node that is gone are kept for it and whoever carries on its calls, and its calls for it and
+/// its standby: ports that no call has open may be named as the reserve of one. Those of a former boot return earlier
+/// only to the next one, if that is the only peer, has said which calls it goes on with and is short of blocks. A block
+/// in which a call is open stays until that ends.
 pub const GONE_MAX: Duration = Duration::from_secs(60);
 
 /// A node of the cluster, at the other end of a link.
@@ -127,6 +128,8 @@ struct PeerState {
     gone_at: Option<Instant>,
     /// Gone for so long that its blocks were taken back.
     bare: bool,
+    /// This boot has said which calls it holds.
+    told: bool,
 }
 
 impl Lessor {
@@ -210,7 +213,8 @@ impl Lessor {
     fn peer_up(&mut self, now: Instant, peer: Peer, boot: u64) {
         let before = self.peers.get(&peer).copied();
         let standby = before.and_then(|before| before.standby);
-        self.peers.insert(peer, PeerState { boot, standby, gone_at: None, bare: false });
+        let told = before.is_some_and(|before| before.boot == boot && before.told);
+        self.peers.insert(peer, PeerState { boot, standby, gone_at: None, bare: false, told });
         if let Some(before) = before.filter(|before| before.boot != boot) {
             // It was there before: two processes had one id for a while, and this one goes on.
             self.former.retain(|(_, holder)| *holder != Holder { peer, boot });
@@ -249,6 +253,9 @@ impl Lessor {
                 if let Some(state) = self.peers.get_mut(&peer) {
                     state.standby = lease.standby.map(Peer);
                 }
+                if self.blocks.free() < usize::from(lease.blocks) {
+                    self.end_former(now, peer);
+                }
                 let blocks = self.blocks.lease(now, holder, lease.blocks);
                 self.tell(peer, Notice::Leased(Leased { boot: self.config.boot, blocks }));
             }
@@ -270,7 +277,7 @@ impl Lessor {
             Command::Digest(theirs) => {
                 let held: Digest = self.calls.held_by(peer).collect();
                 if held == theirs {
-                    self.end_former(now, peer);
+                    self.told(peer);
                 } else {
                     self.tell(peer, Notice::DigestDiffers(DigestDiffers { held }));
                 }
@@ -334,11 +341,24 @@ impl Lessor {
         if !calls.is_empty() {
             self.tell(peer, Notice::Missing(Missing { calls }));
         }
-        self.end_former(now, peer);
+        self.told(peer);
     }
 
-    /// Takes back the blocks of a peer's former boots: it has said all that it goes on with of their calls.
+    /// A peer has said all that it goes on with of its former boots' calls.
+    fn told(&mut self, peer: Peer) {
+        if let Some(state) = self.peers.get_mut(&peer) {
+            state.told = true;
+        }
+    }
+
+    /// Takes back the blocks of a peer's former boots, if nobody else can name ports in them. Another peer may have taken
+    /// calls over: it goes on naming the ports reserved for them until it has found others, and opens them only when
+    /// the calls move here.
     fn end_former(&mut self, now: Instant, peer: Peer) {
+        let told = self.peers.get(&peer).is_some_and(|state| state.told);
+        if !told || self.peers.keys().any(|other| *other != peer) {
+            return;
+        }
         let blocks = &mut self.blocks;
         self.former.retain(|(_, holder)| {
             let is_done = holder.peer == peer;
