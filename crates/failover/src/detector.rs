@@ -92,6 +92,8 @@ pub struct Detector {
     withholding: bool,
     /// So many have been silent for too long that this process must have been deaf.
     was_deaf: bool,
+    /// When it last turned out to be deaf no more.
+    mended_at: Option<Instant>,
     /// No beats are asked for, and none is missed.
     resting: bool,
     counters: Counters,
@@ -111,6 +113,7 @@ impl Detector {
             brake_until: now,
             withholding: false,
             was_deaf: false,
+            mended_at: None,
             resting: false,
             counters: Counters::default(),
             outputs: VecDeque::new(),
@@ -376,7 +379,7 @@ impl Detector {
     }
 
     fn judge(&mut self, now: Instant) {
-        let (mut living, mut look_silent, mut overdue, mut worst) =
+        let (mut living, mut look_silent, mut fell_silent, mut worst) =
             (0_usize, 0_usize, 0_usize, None);
         for (id, gateway) in &self.gateways {
             let Some(life) = gateway.life.as_ref().filter(|life| life.is_alive()) else { continue };
@@ -387,7 +390,7 @@ impl Detector {
             // at different moments of a period, and the first verdict must not outrun the doubt.
             look_silent += usize::from(silence.span() <= quiet + silence.period);
             let due = self.threshold(now, life) <= quiet;
-            overdue += usize::from(due);
+            fell_silent += usize::from(due && self.has_spoken(now, life));
             if due && worst.is_none_or(|(longest, _, _)| longest < quiet) {
                 worst = Some((quiet, *id, worker));
             }
@@ -396,6 +399,7 @@ impl Detector {
         if !is_deaf(look_silent) && std::mem::take(&mut self.was_deaf) {
             // When a cable is mended, the first beats come at different moments, too.
             self.window_from = now;
+            self.mended_at = Some(now);
             worst = None;
         }
         let Some((_, id, worker)) = worst else {
@@ -403,13 +407,19 @@ impl Detector {
             return;
         };
         if is_deaf(look_silent) || now < self.brake_until {
-            self.was_deaf |= is_deaf(overdue);
+            self.was_deaf |= is_deaf(fell_silent);
             self.counters.withheld += u64::from(!self.withholding);
             self.withholding = true;
             return;
         }
         self.withholding = false;
         self.condemn(now, id, worker);
+    }
+
+    /// Returns whether every worker of a gateway was heard since this process was last deaf. One that was not has had its
+    /// time: its silence is no sign that this process is deaf again, whenever another stutters.
+    fn has_spoken(&self, now: Instant, life: &Life) -> bool {
+        self.mended_at.is_none_or(|at| life.quiet(now, at).0 < now.saturating_duration_since(at))
     }
 
     /// Says that a gateway is dead one of whose workers was silent for too long.

@@ -148,6 +148,42 @@ fn all_gateways_are_asked_at_one_moment_and_so_fall_silent_together_when_no_ques
 }
 
 #[test]
+fn a_dead_gateway_of_two_is_found_though_the_other_stutters() {
+    for heard_ms in [1, 20, 60, 90] {
+        let mut run = Run::started(PLAIN, 2, 1);
+        run.silence_after_beat(1);
+        for _ in 0..4 {
+            run.silence_after_beat(2);
+            run.advance(130);
+            run.silent.remove(&(2, 0));
+            run.beat(2, 0);
+            run.advance(heard_ms);
+        }
+
+        let found = run.said();
+        assert!(
+            matches!(found[..], [Output::Dead(Dead { gateway: NodeId(1), .. })]),
+            "heard for {heard_ms} ms: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cable_that_is_broken_again_and_again_is_no_death() {
+    for whole_ms in [40, 60, 90, 130] {
+        let mut run = Run::started(PLAIN, 2, 1);
+        for _ in 0..20 {
+            run.silent.extend([(1, 0), (2, 0)]);
+            run.advance(200);
+            run.silent.clear();
+            run.advance(whole_ms);
+        }
+
+        assert_eq!(run.said(), [], "whole for {whole_ms} ms");
+    }
+}
+
+#[test]
 fn a_missed_beat_asks_at_every_tick() {
     let mut run = Run::started(PLAIN, 3, 1);
     run.silence_after_beat(2);
