@@ -56,6 +56,15 @@ impl B2bRole {
         }
     }
 
+    /// Forgets what earlier owners of slots left here.
+    pub(crate) fn forget_left(&mut self) {
+        for (slot, reign) in self.ownership.map().reigns() {
+            if reign.owner != self.own {
+                self.replica.reigns(slot, reign.owner);
+            }
+        }
+    }
+
     /// Returns by how much the times in a slot's copies are moved: their owner has its own clock.
     fn shift(&self, slot: Slot) -> i64 {
         self.replica.source(slot).map_or(0, |source| self.clocks.shift(source))

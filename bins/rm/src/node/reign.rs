@@ -94,6 +94,9 @@ impl Rm {
             voter.name(now, from, &map);
         }
         self.tell_ownership(now, ownership::Input::Map { from, map });
+        if let Some(role) = &mut self.b2b {
+            role.forget_left();
+        }
         Some(())
     }
 

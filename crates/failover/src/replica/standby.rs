@@ -87,6 +87,8 @@ struct SlotCopy {
     epoch: Epoch,
     /// Whose records these are.
     from: Option<(NodeId, StreamId)>,
+    /// Whose bindings these are, after it copied the slot here no more.
+    left_by: Option<(NodeId, Boot)>,
     whole: bool,
     records: Records,
     /// What a new stream has brought so far; the older records stay until it is complete.
@@ -185,8 +187,16 @@ impl Replica {
 
     /// Returns who wrote what is here of `slot`, and in which of its lives.
     pub fn source(&self, slot: Slot) -> Option<(NodeId, Boot)> {
-        let (node, stream) = self.slots[usize::from(slot.0)].from?;
-        Some((node, stream.boot))
+        let copy = &self.slots[usize::from(slot.0)];
+        copy.from.map(|(node, stream)| (node, stream.boot)).or(copy.left_by)
+    }
+
+    /// Learns that `owner` has `slot`: the bindings that another one left here are out of date.
+    pub fn reigns(&mut self, slot: Slot, owner: NodeId) {
+        let left_by = self.slots[usize::from(slot.0)].left_by;
+        if left_by.is_some_and(|(node, _)| node != owner) {
+            self.drop_slot(slot);
+        }
     }
 
     /// Returns the records that are here of `slot`, by key; not those of a copy that is still coming.
@@ -227,8 +237,13 @@ impl Replica {
                     ack.refused.push(Refused { slot, item: ack.taken, refusal });
                     return;
                 }
+                if copy.left_by.is_some_and(|left_by| left_by != (source.0, source.1.boot)) {
+                    self.drop_slot(slot);
+                }
+                let copy = &mut self.slots[usize::from(slot.0)];
                 copy.epoch = epoch;
                 copy.from = Some(source);
+                copy.left_by = None;
                 copy.whole = false;
                 let abandoned = copy.filling.replace(Records::new()).unwrap_or_default();
                 let len = len_of(&abandoned);
@@ -389,14 +404,16 @@ impl Replica {
     }
 
     /// Forgets the calls of `slot`, whose owner copies them here no more. Its bindings are read until
-    /// something newer comes: after a cut the owner may have given up a standby that it finds again.
+    /// the slot has another owner: after a cut this one may have given up a standby that it finds again.
     fn leave(&mut self, slot: Slot) {
         let copy = std::mem::take(&mut self.slots[usize::from(slot.0)]);
         let mut records = copy.records;
         records.retain(|key, _| matches!(key, Key::Aor(_)));
         let len = records.iter().map(|(key, value)| weight(key, Some(value))).sum();
         self.len -= copy.len - len;
-        let left = SlotCopy { epoch: copy.epoch, records, len, ..SlotCopy::default() };
+        let from = copy.from.filter(|_| !records.is_empty());
+        let left_by = from.map(|(node, stream)| (node, stream.boot));
+        let left = SlotCopy { epoch: copy.epoch, left_by, records, len, ..SlotCopy::default() };
         self.slots[usize::from(slot.0)] = left;
     }
 

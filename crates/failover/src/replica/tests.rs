@@ -297,6 +297,50 @@ fn bindings_are_shown_as_they_come_and_go() {
 }
 
 #[test]
+fn bindings_that_are_left_are_their_owners_until_the_slot_has_another() {
+    let key = Key::Aor(Box::new(Aor { user: "alice".into(), domain: Bytes::new() }));
+    let whole = || -> Vec<Item<Bytes>> {
+        let mut sum = Sum::default();
+        sum.add(&key, &value("at home"));
+        let record = Item::Record { slot: SLOT, key: key.clone(), value: Some(value("at home")) };
+        let begin = Item::Begin { slot: SLOT, epoch: Epoch(5) };
+        vec![begin, record, Item::End { slot: SLOT, sum }, Item::Leave { slot: SLOT }]
+    };
+    let stream = |boot| StreamId { boot: Boot(boot), number: 1 };
+    let left = || {
+        let mut standby = Replica::new([KIND], is_readable);
+        standby.copy(OWNER, Batch { stream: stream(7), first: 1, items: whole() });
+        assert_eq!((standby.held(SLOT), standby.records(SLOT).count()), (Held::Nothing, 1));
+        assert_eq!(standby.source(SLOT), Some((OWNER, Boot(7))));
+        while standby.poll_output().is_some() {}
+        standby
+    };
+
+    let late = Item::Record::<Bytes> { slot: SLOT, key: key.clone(), value: None };
+    let mut standby = left();
+    standby.copy(OWNER, Batch { stream: stream(7), first: 5, items: vec![late] });
+    assert_eq!(standby.records(SLOT).count(), 1, "it has to begin anew");
+    assert_eq!(standby.take(&[SLOT], Epoch(9)).len(), 1);
+    assert_eq!(standby.source(SLOT), None);
+
+    for (from, boot) in [(OWNER, 8), (NodeId(3), 7)] {
+        let mut standby = left();
+        let items = vec![Item::Begin { slot: SLOT, epoch: Epoch(6) }];
+        standby.copy::<Bytes>(from, Batch { stream: stream(boot), first: 1, items });
+        assert_eq!(standby.source(SLOT), Some((from, Boot(boot))));
+        assert_eq!((standby.records(SLOT).count(), standby.held_len()), (0, 0));
+        let gone = ReplicaOutput::Copied { slot: SLOT, key: key.clone(), value: None };
+        assert_eq!(standby.poll_output(), Some(gone));
+    }
+
+    let mut standby = left();
+    standby.reigns(SLOT, OWNER);
+    assert_eq!(standby.records(SLOT).count(), 1);
+    standby.reigns(SLOT, NodeId(3));
+    assert_eq!((standby.records(SLOT).count(), standby.held_len()), (0, 0));
+}
+
+#[test]
 fn a_standby_that_takes_nothing_in_fills_no_memory() {
     let mut run = Run::synced();
     run.advance(100);
