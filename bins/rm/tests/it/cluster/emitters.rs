@@ -1,12 +1,13 @@
 //! Who speaks for a slot, as phones hear it: one owner at a time, whatever happens between the nodes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use b2bua::frame::SipOut;
-use driver::{Input, Metrics, Node, Output};
-use failover::{Epoch, NodeId, Slot};
+use driver::{Class, Input, Metrics, Node, Output};
+use failover::{Boot, Epoch, NodeId, Slot};
 use rm::Rm;
 
 /// What all gates of a cluster have sent to phones, by slot.
@@ -17,7 +18,7 @@ pub(crate) struct Emitters(Arc<Mutex<Book>>);
 struct Book {
     newest: BTreeMap<Slot, Epoch>,
     /// Whose frames those were that came without a detour.
-    owners: BTreeMap<(Slot, Epoch), NodeId>,
+    owners: BTreeMap<(Slot, Epoch), Life>,
     wrong: Vec<String>,
 }
 
@@ -31,7 +32,8 @@ impl Emitters {
         let mut book = self.0.lock().unwrap();
         let (slot, epoch) = (said.slot, said.epoch);
         let newest = *book.newest.entry(slot).or_insert(epoch);
-        // An owner that won its slot anew has said this before, and it was long under way.
+        // An owner that won its slot anew has said this before, and it was long under way. Of another life of
+        // its node nothing may be.
         let owner = |epoch| book.owners.get(&(slot, epoch)).copied();
         let is_late = owner(newest).is_some() && owner(newest) == said.by.or_else(|| owner(epoch));
         if epoch < newest && !is_late {
@@ -41,7 +43,7 @@ impl Emitters {
         book.newest.insert(slot, epoch.max(newest));
         if let Some(by) = said.by {
             let owner = *book.owners.entry((slot, epoch)).or_insert(by);
-            if owner != by {
+            if owner.node != by.node {
                 book.wrong.push(format!("gate {gate}: slot {slot}: {owner} and {by} in {epoch:?}"));
             }
         }
@@ -52,7 +54,9 @@ impl Emitters {
 pub(crate) struct Watched {
     pub(crate) rm: Rm,
     id: NodeId,
-    /// The b2bs, whose frames come without a detour.
+    /// This life of the node, and those of the b2bs whose frames come without a detour.
+    lives: BTreeMap<NodeId, Boot>,
+    /// The b2bs.
     b2bs: [NodeId; 3],
     emitters: Emitters,
     /// The frame that it was told last.
@@ -64,19 +68,41 @@ pub(crate) struct Watched {
 struct Said {
     slot: Slot,
     epoch: Epoch,
-    by: Option<NodeId>,
+    by: Option<Life>,
+}
+
+/// One process of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    node: NodeId,
+    boot: Boot,
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in boot {}", self.node, self.boot.0)
+    }
 }
 
 impl Watched {
-    pub(crate) fn new(rm: Rm, id: NodeId, b2bs: [NodeId; 3], emitters: Emitters) -> Self {
-        Self { rm, id, b2bs, emitters, told: None }
+    pub(crate) fn new(
+        rm: Rm,
+        (id, boot): (NodeId, Boot),
+        b2bs: [NodeId; 3],
+        emitters: Emitters,
+    ) -> Self {
+        Self { rm, id, lives: BTreeMap::from([(id, boot)]), b2bs, emitters, told: None }
+    }
+
+    fn life(&self, node: NodeId) -> Option<Life> {
+        Some(Life { node, boot: *self.lives.get(&node)? })
     }
 
     /// Who says what is sent now: who told the gate to, or the b2b of this process.
     fn said(&self, slot: Slot) -> Option<Said> {
         self.told.clone().filter(|told| told.slot == slot).or_else(|| {
             let epoch = self.rm.reign(slot)?.epoch;
-            Some(Said { slot, epoch, by: Some(self.id) })
+            Some(Said { slot, epoch, by: self.life(self.id) })
         })
     }
 }
@@ -84,11 +110,14 @@ impl Watched {
 impl Node for Watched {
     fn handle_input(&mut self, now: Instant, input: Input) {
         self.told = None;
+        if let Input::LinkUp { peer, class: Class::Calls, boot } = &input {
+            self.lives.insert(NodeId(peer.0), Boot(*boot));
+        }
         if let Input::Frame { peer, kind: SipOut::KIND, payload, .. } = &input
             && let Ok(SipOut { slot, epoch, .. }) = SipOut::decode(payload.clone())
         {
             let peer = NodeId(peer.0);
-            let by = self.b2bs.contains(&peer).then_some(peer);
+            let by = self.life(peer).filter(|life| self.b2bs.contains(&life.node));
             self.told = Some(Said { slot, epoch, by });
         }
         self.rm.handle_input(now, input);
@@ -120,6 +149,22 @@ impl Node for Watched {
 
     fn metrics(&self, out: &mut Metrics) {
         self.rm.metrics(out);
+    }
+}
+
+#[test]
+fn an_owner_of_before_is_excused_in_the_same_life_only() {
+    let (slot, node) = (Slot(7), NodeId(1));
+    let said = |epoch, boot| {
+        let by = Some(Life { node, boot: Boot(boot) });
+        Said { slot, epoch: Epoch(epoch), by }
+    };
+    for (next, wrong) in [(1, 0), (2, 1)] {
+        let emitters = Emitters::default();
+        for said in [said(5, 1), said(6, next), said(5, 1)] {
+            emitters.note(node, &said);
+        }
+        assert_eq!(emitters.wrong().len(), wrong, "{:?}", emitters.wrong());
     }
 }
 

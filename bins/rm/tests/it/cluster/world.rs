@@ -183,7 +183,8 @@ impl World {
                     return Server::Next(Next::new(rm));
                 }
                 let b2bs = B2BS.map(|b2b| failover::NodeId(b2b.0));
-                let watched = Watched::new(rm, failover::NodeId(id.0), b2bs, emitters.clone());
+                let life = (failover::NodeId(id.0), failover::Boot(start.boot));
+                let watched = Watched::new(rm, life, b2bs, emitters.clone());
                 Server::Rm(Box::new(watched))
             });
         }
