@@ -4,14 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use driver::sim::Path;
 use testkit::{Config, Entry, Event, Fault, PhoneId, What};
 
 /// A phone that does not answer a move for so long is left alone, and its next hop is free again.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// One that says nothing at all gives its place up after 2 s; what it saw first may have been the third
-/// copy, 1.5 s after the first.
-const SILENCE: Duration = Duration::from_millis(400);
+/// One that says nothing at all gives its place up after this.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// What it saw first may have been the third copy, 1.5 s after the first.
+const COPIES: Duration = Duration::from_millis(1600);
+
+/// What a message may take longer than another from a b2b to its gate.
+const HOP: Duration = Duration::from_millis(5);
+
+/// Returns for how long at least a phone that says nothing keeps its place, as it sees that itself. `is_whole`:
+/// nothing that carries SIP is harmed.
+pub(crate) fn silence(path: Path, is_whole: bool) -> Duration {
+    let loses = path.loss != 0.0 || path.reorder != 0.0;
+    let late = if loses || !is_whole { COPIES } else { path.jitter + HOP };
+    SILENCE - late
+}
 
 /// Returns what was wrong with each message that came to a phone: a request has exactly one Via, which
 /// is ours, nothing to a phone has a Record-Route, and Via, Contact and transport are those of the
@@ -80,8 +94,13 @@ fn makes_dialog(text: &str) -> bool {
 
 /// Returns the moments at which more moves were open at one next hop than its window can be: it begins
 /// with one at each of `owners`, and each success adds one. What the other side of a call asked for is
-/// handed on at once.
-pub(crate) fn overfull_hops(entries: &[Entry], config: &Config, owners: usize) -> Vec<String> {
+/// handed on at once. A phone that is silent keeps its place for `silence`.
+pub(crate) fn overfull_hops(
+    entries: &[Entry],
+    config: &Config,
+    owners: usize,
+    silence: Duration,
+) -> Vec<String> {
     let mut hops = BTreeMap::<SocketAddr, Hop>::new();
     let mut asking = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -92,7 +111,7 @@ pub(crate) fn overfull_hops(entries: &[Entry], config: &Config, owners: usize) -
         match what {
             What::Event(Event::Reinvite { moves: true }) if !asking.contains(&(phone.0 ^ 1)) => {
                 hop.open.retain(|_, (since, patience)| *at < *since + *patience);
-                hop.open.insert(phone, (*at, SILENCE));
+                hop.open.insert(phone, (*at, silence));
                 let (open, room) = (hop.open.len(), owners * (1 + hop.successes));
                 if room < open {
                     wrong.push(format!("{addr}: {open} moves are open in a window of {room}"));
@@ -189,4 +208,28 @@ pub(crate) fn repeated_byes(entries: &[Entry]) -> BTreeMap<PhoneId, usize> {
         }
     }
     repeats
+}
+
+#[test]
+fn a_silent_phone_keeps_its_place_for_two_seconds_where_nothing_is_lost_or_late() {
+    #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
+    let begun_at = Instant::now();
+    let config = Config { sip_sockets: 1, ..Config::new([127, 0, 0, 9].into()) };
+    let moves = |phone, ms| Entry {
+        at: begun_at + Duration::from_millis(ms),
+        phone: Some(PhoneId(phone)),
+        what: What::Event(Event::Reinvite { moves: true }),
+    };
+    let lossy = Path { loss: 0.04, ..Path::default() };
+    for (path, is_whole, apart, wrong) in [
+        (Path::default(), true, 1900, 1),
+        (Path::default(), true, 2000, 0),
+        (Path::default(), false, 500, 0),
+        (lossy, true, 500, 0),
+        (lossy, true, 300, 1),
+    ] {
+        let silence = silence(path, is_whole);
+        let found = overfull_hops(&[moves(0, 0), moves(2, apart)], &config, 1, silence);
+        assert_eq!(found.len(), wrong, "{path:?}, {is_whole}, {apart} ms: {found:?}");
+    }
 }

@@ -202,7 +202,9 @@ impl Trial {
         let (fleet, owners) = (self.world.scenario.fleet(), b2bs(self.plan.layout).len());
         let (entries, config) = (fleet.journal().entries(), fleet.config());
         let mut wrong = laws::strange_messages(entries, config);
-        wrong.extend(laws::overfull_hops(entries, config, owners));
+        let is_whole = !self.harms().any(Harm::hits_signalling);
+        let silence = laws::silence(self.plan.path, is_whole);
+        wrong.extend(laws::overfull_hops(entries, config, owners, silence));
         wrong.extend(self.world.emitters.wrong());
         if !self.harms().any(Harm::hits_a_mediagate) {
             let moved = laws::moved(entries).into_iter();
