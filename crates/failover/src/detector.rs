@@ -416,8 +416,9 @@ impl Detector {
         self.condemn(now, id, worker);
     }
 
-    /// Returns whether every worker of a gateway was heard since this process was last deaf. One that was not has had its
-    /// time: its silence is no sign that this process is deaf again, whenever another stutters.
+    /// Returns whether every worker of a gateway was heard since this process was last deaf. One that was
+    /// not has had its time: its silence is no sign that this process is deaf again, whenever another
+    /// stutters.
     fn has_spoken(&self, now: Instant, life: &Life) -> bool {
         self.mended_at.is_none_or(|at| life.quiet(now, at).0 < now.saturating_duration_since(at))
     }
