@@ -105,6 +105,31 @@ fn what_a_broken_way_may_have_lost_is_said_again_until_its_peer_has_it() {
 }
 
 #[test]
+fn a_broken_way_brings_out_nothing_that_was_answered_or_waits_for_an_answer() {
+    let mut run = Run::new(true);
+    let expires_at = run.at(20_000);
+    let key = run.restore_client(Phase::Calling { expires_at }).expect("it is new");
+    assert_eq!(run.advance(0), ["0 INVITE"]);
+
+    run.layer.cancel(run.now, key).expect("it calls");
+    run.layer.repeat(run.now, |_| true);
+    assert_eq!(run.drain(), ["0 INVITE"], "a CANCEL waits for a provisional answer");
+    assert_eq!(run.respond_to_invite(180), ["0 CANCEL", "0 response 180"]);
+    run.layer.repeat(run.now, |_| true);
+    assert_eq!(run.drain(), ["0 CANCEL"]);
+}
+
+#[test]
+fn a_ringing_that_a_broken_way_may_have_lost_is_said_again() {
+    let mut run = Run::new(true);
+    let bytes = answer(180).bytes().clone();
+    run.restore_server(Answer::Provisional { bytes }).expect("it is new");
+
+    run.layer.repeat(run.now, |_| true);
+    assert_eq!(run.drain(), ["0 180"]);
+}
+
+#[test]
 fn what_timers_repeat_is_said_no_more_often_for_a_broken_way() {
     let mut run = Run::new(false);
     run.restore_client(Phase::Calling { expires_at: run.at(20_000) }).expect("it is new");
