@@ -390,7 +390,7 @@ impl Detector {
             // at different moments of a period, and the first verdict must not outrun the doubt.
             look_silent += usize::from(silence.span() <= quiet + silence.period);
             let due = self.threshold(now, life) <= quiet;
-            fell_silent += usize::from(due && self.has_spoken(now, life));
+            fell_silent += usize::from(due && self.has_spoken(life));
             if due && worst.is_none_or(|(longest, _, _)| longest < quiet) {
                 worst = Some((quiet, *id, worker));
             }
@@ -419,8 +419,8 @@ impl Detector {
     /// Returns whether every worker of a gateway was heard since this process was last deaf. One that was
     /// not has had its time: its silence is no sign that this process is deaf again, whenever another
     /// stutters.
-    fn has_spoken(&self, now: Instant, life: &Life) -> bool {
-        self.mended_at.is_none_or(|at| life.quiet(now, at).0 < now.saturating_duration_since(at))
+    fn has_spoken(&self, life: &Life) -> bool {
+        self.mended_at.is_none_or(|at| life.is_heard_since(at))
     }
 
     /// Says that a gateway is dead one of whose workers was silent for too long.

@@ -136,6 +136,11 @@ impl Life {
         longest
     }
 
+    /// Returns whether every worker was heard after `at`.
+    pub(super) fn is_heard_since(&self, at: Instant) -> bool {
+        self.workers.iter().all(|worker| at < worker.heard_at)
+    }
+
     /// Returns by how much the threshold of this boot is multiplied.
     pub(super) fn doubt(&self, now: Instant) -> u32 {
         if now < self.doubts_until { 1 << self.doubts } else { 1 }
