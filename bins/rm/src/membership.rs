@@ -142,7 +142,7 @@ impl Membership {
                 .store
                 .as_deref()
                 .filter(|_| on_disk)
-                .and_then(|folder| usage::open(folder, part.id, start.boot)),
+                .and_then(|folder| usage::open(start.instant, folder, part.id, start.boot)),
             wall: (start.instant, start.unix_ms),
             takers: None,
             complaints: BTreeMap::new(),
@@ -234,7 +234,6 @@ impl Membership {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.documents.handle_timeout(now);
-        // Each second has a timeout of some kind: that is often enough.
         if self.usage.as_mut().is_some_and(|usage| usage.has_lost(now)) {
             self.cluster.handle_input(now, cluster::Input::UsageLost);
         }
@@ -245,7 +244,9 @@ impl Membership {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let at = [self.documents.poll_timeout(), self.cluster.poll_timeout(), self.waits_until];
+        let usage = self.usage.as_ref().map(UsageSpool::poll_timeout);
+        let at =
+            [self.documents.poll_timeout(), self.cluster.poll_timeout(), self.waits_until, usage];
         at.into_iter().flatten().min()
     }
 
