@@ -47,7 +47,8 @@ impl Ownership {
         let mut voters = self.peers.iter().filter(|(id, _)| self.votes(**id));
         let is_awaited = voters.any(|(id, peer)| {
             let is_there = if suffices { peer.is_reached(now) } else { peer.is_linked() };
-            is_there && !round.answers.contains_key(id)
+            // The voter of this process needs no link.
+            (is_there || self.is_self(*id)) && !round.answers.contains_key(id)
         });
         if !refused && is_awaited && now < round.ends_at() {
             self.round = Some(round);

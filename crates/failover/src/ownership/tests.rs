@@ -17,6 +17,15 @@ fn a_b2b_that_starts_owns_every_slot_when_its_gate_has_listened() {
     assert!(run.voter.accepts(run.now(), Slot(7), reign.map(|it| it.epoch).unwrap_or_default()));
 }
 
+/// Its pulse of the same moment is answered before its bid, and does not end the bid.
+#[test]
+fn a_b2b_whose_only_voter_is_in_its_process_wins_with_its_first_bid() {
+    let mut run = Run::with_gate(B2B);
+
+    assert_eq!(run.owns(350), Some(SlotSet::ALL));
+    assert_eq!((run.b2b.counters().failures, run.b2b.counters().wins), (0, 1));
+}
+
 #[test]
 fn an_owner_whose_pulses_are_not_answered_may_not_act_after_150_ms() {
     let mut run = Run::new();
@@ -118,6 +127,8 @@ const GATE: NodeId = NodeId(11);
 struct Run {
     origin: Instant,
     ms: u64,
+    /// [`GATE`], or the b2b's own node.
+    gate: NodeId,
     b2b: Ownership,
     voter: Voter,
     is_cut: bool,
@@ -127,26 +138,39 @@ struct Run {
 }
 
 impl Run {
-    #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
     fn new() -> Self {
+        Self::with_gate(GATE)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an origin for the test")]
+    fn with_gate(gate: NodeId) -> Self {
         let origin = Instant::now();
-        let voter = Voter::new(origin, GATE, Boot(1));
-        let b2b = Ownership::new(origin, config(origin, 1));
-        let mut run = Self { origin, ms: 0, b2b, voter, is_cut: false, said_deaf: None, won: None };
+        let mut run = Self {
+            origin,
+            ms: 0,
+            gate,
+            b2b: Ownership::new(origin, config(origin, 1, gate)),
+            voter: Voter::new(origin, gate, Boot(1)),
+            is_cut: false,
+            said_deaf: None,
+            won: None,
+        };
         run.link();
         run
     }
 
     fn restart(&mut self) {
-        self.b2b = Ownership::new(self.now(), config(self.now(), 2));
+        self.b2b = Ownership::new(self.now(), config(self.now(), 2, self.gate));
         self.won = None;
         self.link();
     }
 
     fn link(&mut self) {
-        self.b2b.handle_input(self.now(), Input::LinkUp { peer: GATE, boot: Boot(1) });
-        let map = self.voter.map().clone();
-        self.b2b.handle_input(self.now(), Input::Map { from: GATE, map });
+        if self.gate != B2B {
+            self.b2b.handle_input(self.now(), Input::LinkUp { peer: self.gate, boot: Boot(1) });
+            let map = self.voter.map().clone();
+            self.b2b.handle_input(self.now(), Input::Map { from: self.gate, map });
+        }
         self.drain();
     }
 
@@ -170,21 +194,25 @@ impl Run {
 
     fn drain(&mut self) {
         while let Some(output) = self.b2b.poll_output() {
-            let now = self.now();
-            if let Output::Pulse { to: GATE, pulse } = &output {
+            let (now, gate, is_cut) = (self.now(), self.gate, self.is_cut);
+            if let Output::Pulse { to, pulse } = &output
+                && *to == gate
+            {
                 self.said_deaf = Some(pulse.deaf);
             }
             match output {
                 Output::Own { slots, .. } => self.won = Some(slots),
-                Output::Pulse { to: GATE, pulse } if !self.is_cut => {
+                Output::Pulse { to, pulse } if to == gate && !is_cut => {
                     let back = self.voter.pulse(now, &pulse);
                     self.b2b.handle_input(now, Input::Back(back));
                 }
-                Output::Bid { to: GATE, bid } if !self.is_cut => {
+                Output::Bid { to, bid } if to == gate && !is_cut => {
                     let vote = self.voter.bid(now, &bid);
-                    self.b2b.handle_input(now, Input::Vote { from: GATE, vote });
+                    self.b2b.handle_input(now, Input::Vote { from: gate, vote });
                 }
-                Output::Map { to: GATE, map } if !self.is_cut => self.voter.name(now, B2B, &map),
+                Output::Map { to, map } if to == gate && !is_cut => {
+                    self.voter.name(now, B2B, &map);
+                }
                 Output::Pulse { .. }
                 | Output::Bid { .. }
                 | Output::Map { .. }
@@ -196,13 +224,13 @@ impl Run {
     }
 }
 
-fn config(now: Instant, boot: u64) -> Config {
+fn config(now: Instant, boot: u64, gate: NodeId) -> Config {
     let member = |standby| Member { standby, host: String::new() };
     Config {
         node: B2B,
         boot: Boot(boot),
         clock: Clock { instant: now, unix_ms: UnixMs(1_800_000_000_000) },
-        gates: [GATE].into(),
+        gates: [gate].into(),
         witness: None,
         b2bs: [(B2B, member(false)), (OTHER, member(true))].into(),
     }
