@@ -131,6 +131,8 @@ struct Slot<N> {
     node: Option<N>,
     /// Counts the starts.
     boot: u64,
+    /// The first epoch that no life so far may use.
+    epoch: u32,
     /// How far the host's wall clock jumped, in milliseconds.
     jumped_ms: i64,
     host_is_down: bool,
@@ -231,6 +233,7 @@ impl<N: Node> Sim<N> {
             make: Box::new(make),
             node: None,
             boot: 0,
+            epoch: 0,
             jumped_ms: 0,
             host_is_down: false,
             is_paused: false,
@@ -501,12 +504,15 @@ impl<N: Node> Sim<N> {
         slot.stopped = None;
         slot.bell = Arc::default();
         let ms = self.config.unix_ms + self.now / 1_000_000;
+        let unix_ms = ms.saturating_add_signed(slot.jumped_ms);
+        let epoch = slot.epoch.max(u32::try_from(unix_ms / 1000).unwrap_or(u32::MAX));
+        slot.epoch = epoch.saturating_add(EPOCHS);
         slot.node = Some((slot.make)(Start {
             seed,
             instant: now,
-            unix_ms: ms.saturating_add_signed(slot.jumped_ms),
+            unix_ms,
             boot: slot.boot,
-            epoch: u32::try_from(1000 * slot.boot).unwrap_or(u32::MAX),
+            epoch,
             realtime: self.config.realtime,
             waker: Waker::from(slot.bell.clone()),
         }));
@@ -518,6 +524,9 @@ impl<N: Node> Sim<N> {
         *self.index.get(&id).unwrap_or_else(|| panic!("node {id} was never added"))
     }
 }
+
+/// Epochs that a life of a node may use, as a real one may.
+const EPOCHS: u32 = 1000;
 
 /// A span of simulated time; 584 years at most.
 fn nanos(span: Duration) -> u64 {

@@ -324,6 +324,19 @@ fn a_wall_clock_that_jumps_shows_at_the_next_start() {
 }
 
 #[test]
+fn each_life_has_epochs_above_all_before_whatever_its_clock_says() {
+    let mut sim = pair();
+    let epoch = |sim: &Sim<Probe>| sim.node(A).unwrap().start.epoch;
+    assert_eq!(epoch(&sim), 1_800_000_000);
+    sim.jump_clock(A, -5000);
+    sim.restart(A);
+    assert_eq!(epoch(&sim), 1_800_001_000);
+    sim.jump_clock(A, 3_600_000);
+    sim.restart(A);
+    assert_eq!(epoch(&sim), 1_800_000_000 + 3600 - 5);
+}
+
+#[test]
 fn an_address_moves_from_host_to_host() {
     let mut sim = pair();
     sim.open(A, None);

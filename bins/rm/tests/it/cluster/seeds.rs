@@ -12,11 +12,12 @@ fn no_call_is_lost_whatever_happens_to_any_process_at_any_message() {
 /// Clusters that found faults: of an INVITE that was repeated after the call's end (395, 825), of CSeq
 /// numbers that the disk had not been told of (249, 473, 530, 868), of a silent phone that held up the
 /// others behind its address (1194), of calls that moved because all gateways had been silent (4434, 14964), of
-/// a gate that a cut kept from learning who owns a slot (5566), of phones that another b2b's standby
-/// forgot (19172).
+/// a gate that a cut kept from learning who owns a slot (5566), of bids that ended before the vote of their
+/// own process and of lives that used lower epochs than those before (15762, 18948), of phones that another
+/// b2b's standby forgot (19172).
 #[test]
 fn clusters_that_found_faults_pass() {
-    for seed in [249, 395, 473, 530, 825, 868, 1194, 4434, 5566, 14964, 19172] {
+    for seed in [249, 395, 473, 530, 825, 868, 1194, 4434, 5566, 14964, 15762, 18948, 19172] {
         trial::run(seed).unwrap();
     }
 }
