@@ -43,7 +43,7 @@ impl Emitters {
         book.newest.insert(slot, epoch.max(newest));
         if let Some(by) = said.by {
             let owner = *book.owners.entry((slot, epoch)).or_insert(by);
-            if owner.node != by.node {
+            if owner != by {
                 book.wrong.push(format!("gate {gate}: slot {slot}: {owner} and {by} in {epoch:?}"));
             }
         }
@@ -163,6 +163,18 @@ fn an_owner_of_before_is_excused_in_the_same_life_only() {
         let emitters = Emitters::default();
         for said in [said(5, 1), said(6, next), said(5, 1)] {
             emitters.note(node, &said);
+        }
+        assert_eq!(emitters.wrong().len(), wrong, "{:?}", emitters.wrong());
+    }
+}
+
+#[test]
+fn two_lives_of_a_node_are_two_owners_and_may_not_share_an_epoch() {
+    for (boot, wrong) in [(1, 0), (2, 1)] {
+        let emitters = Emitters::default();
+        for boot in [1, boot] {
+            let by = Some(Life { node: NodeId(1), boot: Boot(boot) });
+            emitters.note(NodeId(1), &Said { slot: Slot(7), epoch: Epoch(5), by });
         }
         assert_eq!(emitters.wrong().len(), wrong, "{:?}", emitters.wrong());
     }
