@@ -193,6 +193,14 @@ impl Mediagates {
         Ok((Some(holder), standby))
     }
 
+    /// Keeps back ports that a call names which did not get them here.
+    pub(crate) fn keep_back(&mut self, place: &Place) {
+        let Some(gateway) = self.gateways.get_mut(&place.gateway) else { return };
+        for port in place.ports {
+            gateway.lessee.keep_back(place.boot.0, port);
+        }
+    }
+
     /// Takes ports back that a call needs no more.
     pub(crate) fn free(&mut self, now: Instant, place: &Place) {
         let Some(gateway) = self.gateways.get_mut(&place.gateway) else { return };

@@ -207,6 +207,9 @@ pub enum Output {
         /// The command.
         command: MediaCommand,
     },
+    /// The ports are in use: a record of another process, or of an earlier life of this one, names them. To
+    /// be given to no other call until they come back as [`Output::Freed`].
+    Named(Place),
     /// The ports are no longer needed.
     Freed(Place),
     /// A call ended: write this down, and say so with [`Input::Written`]. Its record stays until then, and

@@ -14,6 +14,9 @@ pub const QUARANTINE: Duration = Duration::from_secs(2);
 /// blocks are asked for well before the stock runs dry: those that are ready or rest shall be some more than the last
 /// two to three seconds took, because each number rests for two seconds after its use.
 ///
+/// Numbers may be named by calls that an earlier life of this node, or another one, began: the owner says so
+/// with [`Lessee::keep_back`].
+///
 /// ```
 /// use std::time::Instant;
 /// use media::{Block, Leased, Lessee, LesseeInput, LesseeOutput, QUARANTINE, Welcome};
@@ -50,6 +53,9 @@ pub struct Lessee {
     /// Ports by worker; the one that has rested longest is taken first.
     ready: Vec<VecDeque<u16>>,
     resting: BTreeSet<(Instant, u16)>,
+    /// By the gateway's boot and number, how many calls name it. Also of blocks that are not ours, or not
+    /// yet.
+    named: BTreeMap<(u64, u16), u16>,
     /// By first port.
     blocks: BTreeMap<u16, Block>,
     ask: Ask,
@@ -122,6 +128,7 @@ impl Lessee {
             gateway: None,
             ready: Vec::new(),
             resting: BTreeSet::new(),
+            named: BTreeMap::new(),
             blocks: BTreeMap::new(),
             ask: Ask::Down,
             thin_at: None,
@@ -167,14 +174,36 @@ impl Lessee {
         let ports = if ready.len() < 2 { None } else { ready.pop_front().zip(ready.pop_front()) };
         self.rate.take(now, 2);
         self.restock(now);
-        ports.map(|(first, second)| Ports { boot, ports: [first, second] })
+        let (first, second) = ports?;
+        for port in [first, second] {
+            self.named.insert((boot, port), 1);
+        }
+        Some(Ports { boot, ports: [first, second] })
     }
 
-    /// Gives back a number after its `Close`, or one that was only reserved. It rests for [`QUARANTINE`].
+    /// Gives nobody a number that a call names which did not get it here: it is one of an earlier life of
+    /// this node, or was another node's. The caller frees it like those that were allocated.
+    pub fn keep_back(&mut self, boot: u64, port: u16) {
+        let count = self.named.entry((boot, port)).or_default();
+        *count = count.saturating_add(1);
+        if *count == 1 && self.boot() == Some(boot) && self.block_of(port).is_some() {
+            self.resting.retain(|(_, other)| *other != port);
+            self.ready.iter_mut().for_each(|ready| ready.retain(|other| *other != port));
+        }
+    }
+
+    /// Gives back a number after its `Close`, or one that was only reserved. Unless another call names it,
+    /// too, it rests for [`QUARANTINE`].
     ///
-    /// A number of another boot, or of a block that is not ours any more, is ignored. The caller gives each number
-    /// back once.
+    /// A number that no call names is ignored, and one of another boot, or of a block that is not ours, is
+    /// forgotten.
     pub fn free(&mut self, now: Instant, boot: u64, port: u16) {
+        let Some(count) = self.named.get_mut(&(boot, port)) else { return };
+        *count -= 1;
+        if 0 < *count {
+            return;
+        }
+        self.named.remove(&(boot, port));
         if self.boot() == Some(boot) && self.block_of(port).is_some() {
             self.settle(now);
             self.resting.insert((now + QUARANTINE, port));
@@ -228,7 +257,7 @@ impl Lessee {
             for block in lost {
                 self.forget(block);
             }
-            self.adopt(now, &welcome.blocks);
+            self.adopt(now, welcome.boot, &welcome.blocks);
             self.ask = Ask::Free;
             self.thin_at = Some(now + THIN_PERIOD);
         }
@@ -238,12 +267,12 @@ impl Lessee {
         if self.boot() != Some(leased.boot) || self.ask != Ask::Waiting {
             return;
         }
-        self.adopt(now, &leased.blocks);
+        self.adopt(now, leased.boot, &leased.blocks);
         self.ask =
             if leased.blocks.is_empty() { Ask::Refused { until: now + RETRY } } else { Ask::Free };
     }
 
-    fn adopt(&mut self, now: Instant, blocks: &[Block]) {
+    fn adopt(&mut self, now: Instant, boot: u64, blocks: &[Block]) {
         for block in blocks {
             let fits = usize::from(block.worker) < self.ready.len()
                 && block.first_port.is_multiple_of(2)
@@ -252,7 +281,8 @@ impl Lessee {
             if fits {
                 self.blocks.insert(block.first_port, *block);
                 let ready_at = now + Duration::from_millis(block.rest_ms.into());
-                self.resting.extend(rtp_ports(block).map(|port| (ready_at, port)));
+                let idle = rtp_ports(block).filter(|port| !self.named.contains_key(&(boot, *port)));
+                self.resting.extend(idle.map(|port| (ready_at, port)));
             }
         }
         self.settle(now);

@@ -293,6 +293,7 @@ impl B2bRole {
             Asked::Released { call } => self.wishes.push_back(Wish::Released(call)),
             Asked::PassOn(frame) => self.wishes.push_back(Wish::PassOn(frame)),
             Asked::Place { call, wanted } => self.place(now, call, wanted),
+            Asked::Named(place) => self.mediagates.keep_back(&place),
             Asked::Freed(place) => self.mediagates.free(now, &place),
             Asked::Event(event) => journal::event(&event),
         }

@@ -50,6 +50,7 @@ impl Call {
         core.charged += usize::from(call.record.admission.charge.is_some());
         for place in [call.record.holder, call.record.standby].into_iter().flatten() {
             core.hold(call.record.call, &place);
+            core.outputs.push_back(Output::Named(place));
         }
         if call.record.phase == Phase::Placing || call.record.holder.is_none() {
             call.ask_for_ports(core);

@@ -261,6 +261,7 @@ fn t35_what_two_b2bs_name_at_once_has_no_name_twice() {
                     | Output::Released { .. }
                     | Output::Place { .. }
                     | Output::Media { .. }
+                    | Output::Named(_)
                     | Output::Freed(_)
                     | Output::Detail(_)
                     | Output::Event(_) => {}

@@ -442,13 +442,17 @@ impl World {
                     self.b2b.handle_input(self.now, answer);
                 }
                 Output::Media { gateway, boot, command } => self.command(gateway, boot, command),
+                Output::Named(place) => {
+                    let gateway = self.gateways.get_mut(&place.gateway).unwrap();
+                    if gateway.boot == place.boot {
+                        gateway.taken.extend(place.ports);
+                    }
+                }
                 Output::Freed(place) => {
                     let gateway = self.gateways.get_mut(&place.gateway).unwrap();
                     if gateway.boot == place.boot {
                         for port in place.ports {
-                            let known = gateway.taken.remove(&port);
-                            // Of ports of an earlier owner the lessee knows nothing.
-                            assert!(known || 1 < self.epoch, "{port} was not taken");
+                            assert!(gateway.taken.remove(&port), "{port} was not taken");
                         }
                     }
                 }

@@ -188,12 +188,64 @@ fn a_block_that_cannot_be_is_not_taken() {
     assert_eq!(run.lessee.ready(run.now), 64);
 }
 
+#[test]
+fn what_calls_of_an_earlier_life_name_is_given_to_no_other_until_it_is_freed() {
+    let mut run = Run::new();
+    run.lessee.keep_back(1, 10_000);
+    run.lessee.keep_back(7, 10_002);
+    run.welcome(1, 9856, 1);
+    run.lease([block(0, 0, 10_000, 0)]);
+    assert_eq!(run.allocate(), [10_002, 10_004]);
+
+    // A record that was read late.
+    run.lessee.keep_back(1, 10_006);
+    assert_eq!(run.allocate(), [10_008, 10_010]);
+    let others = std::iter::from_fn(|| run.lessee.allocate(run.now)).count();
+    assert_eq!(others, 29);
+
+    run.lessee.free(run.now, 1, 10_000);
+    run.lessee.free(run.now, 1, 10_006);
+    run.advance(1999);
+    assert_eq!(run.lessee.allocate(run.now), None);
+    run.advance(1);
+    assert_eq!(run.allocate(), [10_000, 10_006]);
+}
+
+#[test]
+fn a_number_that_two_calls_name_rests_when_both_have_freed_it_and_once() {
+    let mut run = Run::leased(0);
+    let [port, _] = run.allocate();
+    run.lessee.keep_back(1, port);
+
+    run.lessee.free(run.now, 1, port);
+    run.advance(2000);
+    assert_eq!(run.lessee.ready(run.now), 62);
+    for _ in 0..3 {
+        run.lessee.free(run.now, 1, port);
+        run.advance(2000);
+        assert_eq!(run.lessee.ready(run.now), 63);
+    }
+}
+
+#[test]
+fn a_block_that_was_lost_and_comes_back_keeps_its_calls() {
+    let mut run = Run::leased(0);
+    let ports = run.allocate();
+    run.lessee.handle_input(run.now, LesseeInput::LinkDown);
+    run.welcome(1, 9856, 1);
+    assert_eq!(run.lessee.ready(run.now), 0);
+
+    run.lease([block(0, 0, 10_000, 0)]);
+    assert_eq!(run.lessee.ready(run.now), 62);
+    assert_eq!((ports, run.allocate()), ([10_000, 10_002], [10_004, 10_006]));
+}
+
 proptest! {
     /// No number is given out while it is in use or rests, both of a call lie in one block's worker, and a handled
     /// timeout is not due again.
     #[test]
     fn no_number_is_given_twice_within_its_rest(
-        steps in proptest::collection::vec((0_u8..6, 0_usize..50, 0_u64..1500), 1..300),
+        steps in proptest::collection::vec((0_u8..7, 0_usize..50, 0_u64..1500), 1..300),
     ) {
         let mut run = Run::new();
         run.welcome(1, 1024, 2);
@@ -214,7 +266,11 @@ proptest! {
                 }
                 2 if !used.is_empty() => {
                     let port = used.swap_remove(pick % used.len());
-                    rests.insert(port, run.now + QUARANTINE);
+                    // Where the block is not ours the gateway lets it rest.
+                    let is_ours = run.lessee.block_of(port).is_some();
+                    if is_ours && !used.contains(&port) {
+                        rests.insert(port, run.now + QUARANTINE);
+                    }
                     run.lessee.free(run.now, 1, port);
                 }
                 3 => {
@@ -222,6 +278,11 @@ proptest! {
                     prop_assert!(run.lessee.poll_timeout().is_none_or(|at| run.now < at));
                 }
                 4 => run.lessee.handle_input(run.now, LesseeInput::LinkDown),
+                5 => {
+                    let port = 10_000 + 2 * u16::try_from(pick * pick).unwrap();
+                    run.lessee.keep_back(1, port);
+                    used.push(port);
+                }
                 _ => run.welcome(1, 1024, 2),
             }
             for output in run.outputs() {

@@ -111,6 +111,30 @@ fn mediagates_of_the_fewest_ports_serve_the_next_life_of_a_b2b_and_a_refusal_is_
     end(&mut world);
 }
 
+/// There are two blocks, one of them without a call: only the standby numbers of the first call lie in it.
+#[test]
+fn what_a_call_that_is_back_names_is_given_to_no_other() {
+    let disk = MemoryDisk::default();
+    let setup = Setup { disk: Some(disk), ports: 10_000..=10_255, ..Setup::new(Layout::Three) };
+    let mut world = World::build(13, setup);
+    world.start();
+    world.call(A, B);
+    world.run(Duration::from_secs(3));
+    world.scenario.sim().crash(B2B);
+    world.scenario.sim().restart(B2B);
+    world.run(Duration::from_secs(6));
+    // The number that has rested longest is taken first: all have had their turn after 64 calls.
+    for call in 0..70 {
+        world.call(C, D);
+        world.run(Duration::from_millis(300));
+        assert_eq!((call, world.ports_of_two()), (call, vec![]));
+        world.hang_up(C);
+        world.run(Duration::from_millis(300));
+    }
+    assert!(world.has_standby());
+    end(&mut world);
+}
+
 /// What a mediagate does not hear of for 30 s it closes.
 #[test]
 fn a_call_that_is_back_before_its_mediagate_has_named_itself_keeps_its_voice() {

@@ -251,6 +251,18 @@ impl World {
         self.b2bs().map(|(_, b2b)| b2b.figures().calls).sum()
     }
 
+    /// Returns the mediagates and ports that two calls name, as holder or standby.
+    pub(crate) fn ports_of_two(&self) -> Vec<(u16, u16)> {
+        let (mut named, mut of_two) = (BTreeSet::new(), Vec::new());
+        for record in self.b2bs().flat_map(|(_, b2b)| b2b.records()) {
+            for place in record.holder.iter().chain(&record.standby) {
+                let ports = place.ports.map(|port| (place.gateway.0, port));
+                of_two.extend(ports.into_iter().filter(|port| !named.insert(*port)));
+            }
+        }
+        of_two
+    }
+
     /// Returns the names of the calls that the b2bs hold.
     pub(crate) fn calls(&self) -> Vec<String> {
         let records = self.b2bs().flat_map(|(_, b2b)| b2b.records());
