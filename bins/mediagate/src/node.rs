@@ -8,9 +8,9 @@ use driver::codec::{self, DecodeError};
 use driver::{Class, Input, Metrics, Node, NodeId, Output, Start, StopReason};
 use media::beat::Beat;
 use media::{
-    BLOCK_LEGS, BLOCK_PORTS, Close, Command, Digest, FailReason, Failed, Frame, Lease, Lessor,
-    LessorConfig, LessorInput, LessorOutput, Notice, Open, Peer, RelayConfig, Return, Sync, Update,
-    WorkerCommand, Workers, WorkersConfig,
+    BLOCK_LEGS, BLOCK_PORTS, Close, Command, Digest, FailReason, Failed, Frame, Inherit, Lease,
+    Lessor, LessorConfig, LessorInput, LessorOutput, Notice, Open, Peer, RelayConfig, Return, Sync,
+    Update, WorkerCommand, Workers, WorkersConfig,
 };
 use tracing::{error, info, warn};
 
@@ -287,6 +287,7 @@ fn command(kind: u16, payload: &[u8]) -> Option<Result<Command, DecodeError>> {
     Some(match kind {
         Lease::KIND => codec::decode(payload).map(Command::Lease),
         Return::KIND => codec::decode(payload).map(Command::Return),
+        Inherit::KIND => codec::decode(payload).map(Command::Inherit),
         Open::KIND => codec::decode(payload).map(Command::Open),
         Update::KIND => codec::decode(payload).map(Command::Update),
         Close::KIND => codec::decode(payload).map(Command::Close),

@@ -367,6 +367,7 @@ impl Mediagate {
     fn drain(&mut self, id: NodeId, outputs: &mut VecDeque<Output>) {
         while let Some(output) = self.lessee.poll_output() {
             outputs.push_back(match output {
+                LesseeOutput::Inherit(inherit) => send_media(driver::NodeId(id.0), &inherit),
                 LesseeOutput::Lease(lease) => send_media(driver::NodeId(id.0), &lease),
                 LesseeOutput::Return(block) => send_media(driver::NodeId(id.0), &block),
             });

@@ -86,6 +86,12 @@ pub struct Return {
     pub block: u16,
 }
 
+/// B2b to gateway, before the first [`Lease`] of each link: the sender keeps back every number that a call of
+/// its own names, also where an earlier life of it, or another node, had leased the block. It may be given
+/// blocks in which its calls are open; without this frame nobody is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inherit;
+
 /// B2b to gateway: carry this call. The whole wanted state; repeating it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
@@ -236,6 +242,8 @@ pub enum Command {
     Lease(Lease),
     /// A block comes back.
     Return(Return),
+    /// Blocks in which our calls are open will do.
+    Inherit(Inherit),
     /// A new call, or one known.
     Open(Open),
     /// A call changes.
@@ -302,6 +310,9 @@ impl Frame for Leased {
 }
 impl Frame for Return {
     const KIND: u16 = 0x0204;
+}
+impl Frame for Inherit {
+    const KIND: u16 = 0x0205;
 }
 impl Frame for Open {
     const KIND: u16 = 0x0210;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::frame::{BLOCK_LEGS, BLOCK_PORTS, Block, Lease, Leased, Return, Welcome};
+use crate::frame::{BLOCK_LEGS, BLOCK_PORTS, Block, Inherit, Lease, Leased, Return, Welcome};
 
 /// How long a number is kept back after its use, so that late packets of one call are not heard in the next.
 pub const QUARANTINE: Duration = Duration::from_secs(2);
@@ -14,8 +14,8 @@ pub const QUARANTINE: Duration = Duration::from_secs(2);
 /// blocks are asked for well before the stock runs dry: those that are ready or rest shall be some more than the last
 /// two to three seconds took, because each number rests for two seconds after its use.
 ///
-/// Numbers may be named by calls that an earlier life of this node, or another one, began: the owner says so
-/// with [`Lessee::keep_back`].
+/// A gateway gives blocks in which calls go on that an earlier life of this node, or another one, began: the
+/// owner says with [`Lessee::keep_back`] which numbers they name.
 ///
 /// ```
 /// use std::time::Instant;
@@ -35,6 +35,7 @@ pub const QUARANTINE: Duration = Duration::from_secs(2);
 ///     blocks: vec![],
 /// };
 /// lessee.handle_input(now, LesseeInput::Welcome(welcome));
+/// assert!(matches!(lessee.poll_output(), Some(LesseeOutput::Inherit(_))));
 /// let Some(LesseeOutput::Lease(lease)) = lessee.poll_output() else { panic!("it asks at once") };
 /// assert_eq!(lease.blocks, 2);
 ///
@@ -79,6 +80,8 @@ pub enum LesseeInput {
 /// What a [`Lessee`] wants sent to its gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LesseeOutput {
+    /// Send this.
+    Inherit(Inherit),
     /// Send this.
     Lease(Lease),
     /// Send this, behind every `Close` sent so far.
@@ -258,6 +261,7 @@ impl Lessee {
                 self.forget(block);
             }
             self.adopt(now, welcome.boot, &welcome.blocks);
+            self.outputs.push_back(LesseeOutput::Inherit(Inherit));
             self.ask = Ask::Free;
             self.thin_at = Some(now + THIN_PERIOD);
         }

@@ -8,16 +8,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::frame::{
-    CallId, Command, Digest, DigestDiffers, FailReason, Failed, Leased, LegSpec, Missing, Notice,
-    Sync, Welcome,
+    Block, CallId, Command, Digest, DigestDiffers, FailReason, Failed, Inherit, Leased, LegSpec,
+    Missing, Notice, Sync, Welcome,
 };
 use blocks::{Blocks, Holder};
 use calls::{Calls, Obeyed};
 
-/// How long the blocks of a node that is gone are kept for it and whoever carries on its calls, and its calls for it and
-/// its standby: ports that no call has open may be named as the reserve of one. Those of a former boot return earlier
-/// only to the next one, if that is the only peer, has said which calls it goes on with and is short of blocks. A block
-/// in which a call is open stays until that ends.
+/// How long the blocks of a node that is gone are kept for it and whoever carries on its calls, and its calls
+/// for it and its standby: ports that no call has open may be named as the reserve of one. Those of a former
+/// boot return earlier only to the next one, if that is the only peer, has said which calls it goes on with
+/// and is short of blocks. A block in which a call is open stays until that ends, or goes to whoever is short
+/// of blocks, has all calls that are open in it, and has said [`Inherit`](crate::Inherit).
 pub const GONE_MAX: Duration = Duration::from_secs(60);
 
 /// A node of the cluster, at the other end of a link.
@@ -130,6 +131,8 @@ struct PeerState {
     bare: bool,
     /// This boot has said which calls it holds.
     told: bool,
+    /// It has said [`Inherit`](crate::Inherit) on this link.
+    inherits: bool,
 }
 
 impl Lessor {
@@ -214,7 +217,8 @@ impl Lessor {
         let before = self.peers.get(&peer).copied();
         let standby = before.and_then(|before| before.standby);
         let told = before.is_some_and(|before| before.boot == boot && before.told);
-        self.peers.insert(peer, PeerState { boot, standby, gone_at: None, bare: false, told });
+        let state = PeerState { boot, standby, gone_at: None, bare: false, told, inherits: false };
+        self.peers.insert(peer, state);
         if let Some(before) = before.filter(|before| before.boot != boot) {
             // It was there before: two processes had one id for a while, and this one goes on.
             self.former.retain(|(_, holder)| *holder != Holder { peer, boot });
@@ -253,15 +257,17 @@ impl Lessor {
                 if let Some(state) = self.peers.get_mut(&peer) {
                     state.standby = lease.standby.map(Peer);
                 }
-                if self.blocks.free() < usize::from(lease.blocks) {
-                    self.end_former(now, peer);
-                }
-                let blocks = self.blocks.lease(now, holder, lease.blocks);
+                let blocks = self.lease(now, holder, lease.blocks);
                 self.tell(peer, Notice::Leased(Leased { boot: self.config.boot, blocks }));
             }
             Command::Return(returned) => {
                 if returned.boot == self.config.boot {
                     self.blocks.give_back(now, holder, returned.block);
+                }
+            }
+            Command::Inherit(Inherit) => {
+                if let Some(state) = self.peers.get_mut(&peer) {
+                    state.inherits = true;
                 }
             }
             Command::Open(open) => self.apply(now, peer, open.call, open.epoch, open.legs),
@@ -284,6 +290,21 @@ impl Lessor {
             }
             Command::Sync(sync) => self.sync(now, peer, &sync),
         }
+    }
+
+    /// Gives blocks: free ones first, and then the rest of those in which only the holder's calls are open.
+    fn lease(&mut self, now: Instant, holder: Holder, wanted: u16) -> Vec<Block> {
+        if self.blocks.free() < usize::from(wanted) {
+            self.end_former(now, holder.peer);
+        }
+        let mut given = self.blocks.lease(now, holder, wanted);
+        let may = self.peers.get(&holder.peer).is_some_and(|state| state.told && state.inherits);
+        let short = usize::from(wanted) - given.len();
+        if may && 0 < short && self.blocks.has_left() {
+            let others = self.calls.ports_but_of(holder.peer);
+            given.extend(self.blocks.inherit(now, holder, short, others));
+        }
+        given
     }
 
     fn apply(&mut self, now: Instant, peer: Peer, call: CallId, epoch: u32, legs: [LegSpec; 2]) {
@@ -351,9 +372,9 @@ impl Lessor {
         }
     }
 
-    /// Takes back the blocks of a peer's former boots, if nobody else can name ports in them. Another peer may have taken
-    /// calls over: it goes on naming the ports reserved for them until it has found others, and opens them only when
-    /// the calls move here.
+    /// Takes back the blocks of a peer's former boots, if nobody else can name ports in them. Another peer
+    /// may have taken calls over: it goes on naming the ports reserved for them until it has found others,
+    /// and opens them only when the calls move here.
     fn end_former(&mut self, now: Instant, peer: Peer) {
         let told = self.peers.get(&peer).is_some_and(|state| state.told);
         if !told || self.peers.keys().any(|other| *other != peer) {

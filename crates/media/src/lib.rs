@@ -14,8 +14,8 @@ mod worker;
 
 pub use frame::{
     BLOCK_LEGS, BLOCK_PORTS, Block, CallId, Close, Command, Digest, DigestDiffers, FailReason,
-    Failed, Frame, Latched, LatchedSource, Lease, Leased, LegSpec, Missing, Notice, Open, Return,
-    Silent, Sync, Update, Welcome,
+    Failed, Frame, Inherit, Latched, LatchedSource, Lease, Leased, LegSpec, Missing, Notice, Open,
+    Return, Silent, Sync, Update, Welcome,
 };
 pub use lessee::{Lessee, LesseeInput, LesseeOutput, Ports, QUARANTINE};
 pub use lessor::{GONE_MAX, Lessor, LessorConfig, LessorInput, LessorOutput, Peer};

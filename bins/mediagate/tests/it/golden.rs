@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use media::{
-    Block, CallId, Close, Digest, DigestDiffers, FailReason, Failed, Frame, Latched, LatchedSource,
-    Lease, Leased, LegSpec, Missing, Open, Return, Silent, Sync, Update, Welcome,
+    Block, CallId, Close, Digest, DigestDiffers, FailReason, Failed, Frame, Inherit, Latched,
+    LatchedSource, Lease, Leased, LegSpec, Missing, Open, Return, Silent, Sync, Update, Welcome,
 };
 
 #[test]
@@ -26,6 +26,7 @@ fn the_welcome_has_its_golden_bytes() {
 fn leases_have_their_golden_bytes() {
     check(&Lease { blocks: 8, standby: Some(12) });
     check(&Leased { boot: 1_800_000_000_123, blocks: vec![BLOCK, BLOCK] });
+    check(&Inherit);
     check(&Return { boot: 1_800_000_000_123, block: 300 });
 }
 

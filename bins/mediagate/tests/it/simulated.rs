@@ -261,6 +261,7 @@ impl B2b {
     fn settle(&mut self) {
         while let Some(output) = self.lessee.poll_output() {
             match output {
+                LesseeOutput::Inherit(inherit) => self.send(&inherit),
                 LesseeOutput::Lease(lease) => self.send(&lease),
                 LesseeOutput::Return(returned) => self.send(&returned),
             }

@@ -189,6 +189,19 @@ fn a_block_that_cannot_be_is_not_taken() {
 }
 
 #[test]
+fn that_it_inherits_is_said_before_the_first_lease_of_each_link() {
+    let mut run = Run::new();
+    for _ in 0..2 {
+        run.welcome(1, 9856, 1);
+        assert_eq!(run.lessee.poll_output(), Some(LesseeOutput::Inherit(Inherit)));
+        assert_eq!(run.outputs(), [lease(8)]);
+        run.welcome(1, 9856, 1);
+        assert_eq!(run.lessee.poll_output(), None);
+        run.lessee.handle_input(run.now, LesseeInput::LinkDown);
+    }
+}
+
+#[test]
 fn what_calls_of_an_earlier_life_name_is_given_to_no_other_until_it_is_freed() {
     let mut run = Run::new();
     run.lessee.keep_back(1, 10_000);
@@ -295,6 +308,7 @@ proptest! {
                         run.held.extend(&blocks);
                         run.lease(blocks);
                     }
+                    LesseeOutput::Inherit(_) => {}
                     LesseeOutput::Return(returned) => {
                         run.held.retain(|block| block.index != returned.block);
                         let first = 10_000 + 128 * returned.block;
@@ -355,8 +369,10 @@ impl Run {
         self.lessee.handle_timeout(self.now);
     }
 
+    /// What is asked for and given back.
     fn outputs(&mut self) -> Vec<LesseeOutput> {
-        std::iter::from_fn(|| self.lessee.poll_output()).collect()
+        let outputs = std::iter::from_fn(|| self.lessee.poll_output());
+        outputs.filter(|output| !matches!(output, LesseeOutput::Inherit(_))).collect()
     }
 }
 

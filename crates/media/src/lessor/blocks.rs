@@ -1,5 +1,6 @@
 //! The gateway's ports, cut into blocks.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::Peer;
@@ -37,7 +38,7 @@ struct State {
 enum Tenure {
     Free,
     Held(Holder),
-    /// Its holder is gone; another carries on a call in it. Free when that has ended.
+    /// Its holder is gone; a later boot of it, or another, carries on a call in it. Free when that has ended.
     Left,
 }
 
@@ -53,13 +54,36 @@ impl Blocks {
 
     /// Gives up to `wanted` blocks, so that the holder has as many in each worker.
     pub(super) fn lease(&mut self, now: Instant, holder: Holder, wanted: u16) -> Vec<Block> {
-        let mut given = Vec::new();
-        for _ in 0..wanted {
-            let Some(index) = self.choose(holder) else { break };
+        let is_free = |_, state: &State| state.tenure == Tenure::Free;
+        let given = (0..wanted).map_while(|_| {
+            let index = self.choose(holder, is_free)?;
             self.states[usize::from(index)].tenure = Tenure::Held(holder);
-            given.push(self.block(now, index));
-        }
-        given
+            Some(self.block(now, index))
+        });
+        given.collect()
+    }
+
+    /// Gives up to `wanted` blocks whose holders are gone, but for those in which `others` lie: ports of
+    /// calls that are not the new holder's.
+    pub(super) fn inherit(
+        &mut self,
+        now: Instant,
+        holder: Holder,
+        wanted: usize,
+        others: impl Iterator<Item = u16>,
+    ) -> Vec<Block> {
+        let others: BTreeSet<u16> = others.filter_map(|port| self.index(port)).collect();
+        let is_left =
+            |index, state: &State| state.tenure == Tenure::Left && !others.contains(&index);
+        let given = (0..wanted).map_while(|_| {
+            let index = self.choose(holder, is_left)?;
+            let state = &mut self.states[usize::from(index)];
+            state.tenure = Tenure::Held(holder);
+            // The Close of a call in it may be on its way.
+            state.rested_at = now + QUARANTINE;
+            Some(self.block(now, index))
+        });
+        given.collect()
     }
 
     /// Takes back one block from its holder.
@@ -115,21 +139,26 @@ impl Blocks {
         self.states.iter().filter(|state| state.tenure == Tenure::Free).count()
     }
 
-    /// A free block of the worker in which `holder` has fewest, rested longest.
-    fn choose(&self, holder: Holder) -> Option<u16> {
+    pub(super) fn has_left(&self) -> bool {
+        self.states.iter().any(|state| state.tenure == Tenure::Left)
+    }
+
+    /// A block that may be given, of the worker in which `holder` has fewest: the one with fewest open ports,
+    /// rested longest.
+    fn choose(&self, holder: Holder, may: impl Fn(u16, &State) -> bool) -> Option<u16> {
         let mut held = vec![0_u16; usize::from(self.workers)];
         for (index, state) in self.states.iter().enumerate() {
             if state.tenure == Tenure::Held(holder) {
                 held[index % usize::from(self.workers)] += 1;
             }
         }
-        (0..self.len())
-            .filter(|index| self.states[usize::from(*index)].tenure == Tenure::Free)
-            .min_by_key(|index| {
-                let state = &self.states[usize::from(*index)];
-                let turn = (index + self.len() - self.first) % self.len();
-                (held[usize::from(index % self.workers)], state.rested_at, turn)
-            })
+        let allowed =
+            (0..self.len()).filter(|index| may(*index, &self.states[usize::from(*index)]));
+        allowed.min_by_key(|index| {
+            let state = &self.states[usize::from(*index)];
+            let turn = (index + self.len() - self.first) % self.len();
+            (held[usize::from(index % self.workers)], state.open, state.rested_at, turn)
+        })
     }
 
     fn block(&self, now: Instant, index: u16) -> Block {

@@ -80,6 +80,12 @@ impl Calls {
         self.open.iter().filter(move |(_, obeyed)| obeyed.peer == peer).map(|(call, _)| *call)
     }
 
+    /// RTP ports of calls that are not this peer's.
+    pub(super) fn ports_but_of(&self, peer: Peer) -> impl Iterator<Item = u16> + '_ {
+        let others = self.open.values().filter(move |obeyed| obeyed.peer != peer);
+        others.flat_map(|obeyed| obeyed.ports)
+    }
+
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.open.len()).expect("a call takes four of 65,536 ports")
     }

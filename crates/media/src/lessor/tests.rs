@@ -1,5 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests need a first instant")]
 
+mod left;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -400,7 +402,7 @@ proptest! {
     /// again.
     #[test]
     fn no_block_is_held_twice_and_none_is_lost(
-        steps in proptest::collection::vec((0_u8..9, 0_u16..2, 0_u64..4, 0_u32..3, 0_u64..40_000), 1..200),
+        steps in proptest::collection::vec((0_u8..10, 0_u16..2, 0_u64..4, 0_u32..3, 0_u64..40_000), 1..200),
     ) {
         let mut run = Run::new(4, 2);
         let mut calls: BTreeSet<(u16, u64)> = BTreeSet::new();
@@ -418,6 +420,7 @@ proptest! {
                 4 | 5 => run.open(peer, pick, epoch, [port, port + 2]),
                 6 => run.close(peer, pick, epoch),
                 7 => run.command(peer, Command::Sync(Sync { calls: vec![(CallId(pick), epoch)] })),
+                8 => run.inherit(peer),
                 _ => {
                     run.now += Duration::from_millis(ms);
                     run.lessor.handle_timeout(run.now);
@@ -507,6 +510,10 @@ impl Run {
         self.command(peer, Command::Lease(Lease { blocks, standby: None }));
         let Some(Notice::Leased(leased)) = self.said(peer).pop() else { panic!("no lease") };
         leased.blocks
+    }
+
+    fn inherit(&mut self, peer: Peer) {
+        self.command(peer, Command::Inherit(Inherit));
     }
 
     fn open(&mut self, peer: Peer, call: u64, epoch: u32, ports: [u16; 2]) {

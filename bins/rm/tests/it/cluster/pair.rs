@@ -6,7 +6,10 @@ use driver::{Input, NodeId, StopReason};
 use testkit::scenario::DEAF;
 use testkit::{Command, Incoming, Manners, PhoneId, State};
 
-use super::world::{B2B, CONTROLLER, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, World};
+use super::world::{
+    B2B, CONTROLLER, FIRST_MEDIAGATE, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, Setup,
+    World,
+};
 
 const A: PhoneId = PhoneId(0);
 const B: PhoneId = PhoneId(1);
@@ -42,6 +45,30 @@ fn a_second_b2b_takes_back_what_it_had_when_the_first_comes_and_goes() {
     assert_eq!(world.owner(), Some(owner));
     assert_eq!(sip_seen(&world), before, "{}", world.scenario);
     hold_resume_and_end(&mut world);
+}
+
+/// Each had one of a mediagate's two blocks.
+#[test]
+fn a_b2b_that_went_on_with_calls_has_the_rest_of_their_block_after_a_minute() {
+    let setup = Setup { ports: 10_000..=10_255, ..Setup::new(Layout::Pair) };
+    let mut world = World::build(3, setup);
+    world.start();
+    world.call(A, B);
+    world.run(Duration::from_secs(3));
+    let owner = world.owner().expect("one b2b has the call");
+    let other = if owner == B2B { OTHER_B2B } else { B2B };
+    world.scenario.sim().crash(owner);
+    world.run(Duration::from_secs(1));
+    world.scenario.sim().restart(owner);
+    world.call(C, D);
+    world.run(Duration::from_secs(50));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    let ports = format!("rm_mediagate_ports{{gateway=\"{FIRST_MEDIAGATE}\"}}");
+    assert_eq!(world.figure(other, &ports), 62);
+
+    world.run(Duration::from_secs(15));
+    assert_eq!((world.figure(owner, &ports), world.figure(other, &ports)), (0, 62 + 62));
+    assert_eq!(world.ports_of_two(), []);
 }
 
 #[test]
@@ -231,7 +258,7 @@ fn t36_a_call_that_ended_at_the_taker_does_not_come_back_with_the_old_owner() {
 fn a_b2b_and_the_mediagate_of_its_call_die_together() {
     let (mut world, owner, _) = talking(8, Layout::Pair);
     world.scenario.sim().crash(owner);
-    world.scenario.sim().crash(super::world::FIRST_MEDIAGATE);
+    world.scenario.sim().crash(FIRST_MEDIAGATE);
     world.run(Duration::from_secs(2));
     world.scenario.assert_talking(&[(A, B)]);
     assert_eq!(world.open_legs(OTHER_MEDIAGATE), 2);

@@ -111,6 +111,30 @@ fn mediagates_of_the_fewest_ports_serve_the_next_life_of_a_b2b_and_a_refusal_is_
     end(&mut world);
 }
 
+/// Of 64 legs' numbers it has two.
+#[test]
+fn a_call_that_is_back_leaves_the_rest_of_its_block_to_new_calls() {
+    let disk = MemoryDisk::default();
+    let setup = Setup { disk: Some(disk), ports: 10_000..=10_127, ..Setup::new(Layout::Three) };
+    let mut world = World::build(12, setup);
+    world.start();
+    world.call(A, B);
+    world.run(Duration::from_secs(3));
+    world.scenario.sim().crash(B2B);
+    world.scenario.sim().restart(B2B);
+    world.run(Duration::from_secs(6));
+    world.call(C, D);
+    world.run(Duration::from_secs(2));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    assert_eq!((world.open_legs(FIRST_MEDIAGATE), world.has_standby()), (4, true));
+
+    world.scenario.sim().crash(FIRST_MEDIAGATE);
+    world.run(Duration::from_secs(1));
+    world.scenario.assert_talking(&[(A, B), (C, D)]);
+    world.hang_up(C);
+    end(&mut world);
+}
+
 /// There are two blocks, one of them without a call: only the standby numbers of the first call lie in it.
 #[test]
 fn what_a_call_that_is_back_names_is_given_to_no_other() {
