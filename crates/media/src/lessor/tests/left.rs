@@ -122,6 +122,24 @@ fn a_restarted_b2b_is_given_every_number_that_its_calls_do_not_name() {
     assert_eq!((taken, run.lessor.legs()), (280, 640));
 }
 
+/// It may be there still.
+#[test]
+fn a_later_boot_loses_nothing_to_an_earlier_one_that_returns() {
+    let mut run = Run::new(2, 1);
+    run.up(A, 7);
+    run.lease(A, 1);
+    run.up(A, 8);
+    run.lease(A, 1);
+    run.up(A, 7);
+    run.inherit(A);
+    run.command(A, Command::Digest(Digest::default()));
+    assert_eq!(run.lease(A, 1), []);
+    run.up(A, 8);
+    run.inherit(A);
+    run.command(A, Command::Digest(Digest::default()));
+    assert_eq!(run.lease(A, 1).len(), 1);
+}
+
 impl Run {
     /// Carries frames between the gateway and peer A until nobody has any more to say.
     fn serve(&mut self, lessee: &mut Lessee) {
