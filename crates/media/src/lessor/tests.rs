@@ -306,12 +306,16 @@ fn a_peer_that_is_alone_and_short_of_blocks_has_those_of_its_former_boot_back_ea
         run.up(A, 7);
         run.lease(A, 2);
         run.open(A, 1, 3, [10_000, 10_002]);
+        run.command(A, Command::Digest([CallId(1)].into_iter().collect()));
         run.up(A, 8);
+        assert_eq!(run.lease(A, 3).len(), 2, "it does not know yet what it holds");
         run.command(A, Command::Digest(Digest::default()));
-        assert_eq!(run.lease(A, 9).len(), 2, "it does not know yet what it holds");
+        assert_eq!(run.lease(A, 1).len(), 0, "nor does it now");
 
+        run.command(A, Command::Return(Return { boot: 5, block: 3 }));
         run.command(A, says);
-        assert_eq!(run.lessor.blocks_free(), 0, "nobody is short of them");
+        assert_eq!(run.lease(A, 1).len(), 1);
+        assert_eq!(run.lessor.blocks_free(), 0, "it is short of none");
         assert_eq!(run.lease(A, 9).len(), 1, "one has an open call");
         run.close(A, 1, 4);
         assert_eq!(run.lease(A, 9).len(), 1);
