@@ -310,8 +310,8 @@ pub enum Output {
         peer: Option<SocketAddr>,
     },
     /// Open a stream socket for SIP, which takes connections and makes them from its address; it answers
-    /// keep-alives by itself, and reads its certificates anew when the process is told to reload. Answered by [`Input::Bound`] or [`Input::BindFailed`], not before this
-    /// call's outputs are drained.
+    /// keep-alives by itself, and reads its certificates anew when the process is told to reload. Answered
+    /// by [`Input::Bound`] or [`Input::BindFailed`], not before this call's outputs are drained.
     Listen {
         /// The name that the node will use; free until now.
         socket: SocketId,

@@ -143,7 +143,10 @@ impl Call {
     /// Forgets those that accepted too late, once no copy of that can come.
     pub(super) fn prune_fork(&mut self, core: &mut Core) {
         let now = core.unix;
-        let is_past = |branch: &&Branch| matches!(branch.invite.state, ClientState::Accepted { until, .. } if until <= now);
+        let is_past = |branch: &&Branch| match branch.invite.state {
+            ClientState::Accepted { until, .. } => until <= now,
+            ClientState::Calling | ClientState::Proceeding => false,
+        };
         let past: Vec<u32> = self.branches().filter(is_past).map(|it| it.invite.cseq).collect();
         for cseq in past {
             self.branch_refused(core, cseq, Refusal::new(408, None));
