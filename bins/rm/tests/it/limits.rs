@@ -27,6 +27,32 @@ fn a_limit_is_filled_by_calls_over_both_segments_and_never_passed() {
     world.assert_nothing_counts("all");
 }
 
+/// Nobody can tell that from a start of its own, beside others whom it has not heard yet.
+#[test]
+fn a_cluster_all_of_which_starts_lets_its_first_calls_in_once_it_has_been_stable() {
+    for again in [false, true] {
+        let mut world = World::starting(7, &document("", 10));
+        if again {
+            world.run(Duration::from_secs(15));
+            world.restart_everything();
+        }
+        world.run(Duration::from_secs(2));
+        let mut first = [None; 2];
+        for tenths in 20..90 {
+            let calls = [(0, 1), (8, 2)].map(|(number, segment)| world.call(number, segment));
+            world.run(Duration::from_millis(100));
+            for (call, first) in calls.into_iter().zip(&mut first) {
+                if first.is_none() && world.scenario.not_talking(&[call]).is_empty() {
+                    *first = Some(tenths);
+                }
+            }
+        }
+        let in_time = |tenths: &Option<i32>| tenths.is_some_and(|it| (60..=70).contains(&it));
+        assert!(first.iter().all(in_time), "again: {again}, {first:?}");
+        assert!(30 <= world.figure(OTHER, "rm_cluster_refused_total{why=\"unheard\"}"));
+    }
+}
+
 #[test]
 fn a_node_without_a_document_says_once_a_minute_why_it_refuses_and_what_helps() {
     let warnings = Warnings::listen();

@@ -50,14 +50,23 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Builds both segments, with this document at every node.
+    /// Builds both segments, with this document at every node, and waits until they let calls in.
     pub(crate) fn new(seed: u64, document: &str) -> Self {
+        let mut world = Self::starting(seed, document);
+        world.run(Duration::from_secs(12));
+        world
+    }
+
+    /// Builds both segments, all of whose nodes start now.
+    pub(crate) fn starting(seed: u64, document: &str) -> Self {
         Self::build(seed, Some(&Arc::new(ClusterDocument::parse(document).unwrap())))
     }
 
     /// Builds both segments, whose nodes were never given a document.
     pub(crate) fn without_document(seed: u64) -> Self {
-        Self::build(seed, None)
+        let mut world = Self::build(seed, None);
+        world.run(Duration::from_secs(12));
+        world
     }
 
     fn build(seed: u64, document: Option<&Arc<ClusterDocument>>) -> Self {
@@ -106,13 +115,20 @@ impl World {
                 Server::Mediagate(Box::new(Mediagate::new(&config, start)))
             });
         }
-        let mut world = Self { scenario, asked: 0, upgraded };
-        world.run(Duration::from_secs(12));
-        world
+        Self { scenario, asked: 0, upgraded }
     }
 
     pub(crate) fn run(&mut self, span: Duration) {
         self.scenario.sim().run_for(span);
+    }
+
+    /// Kills every process, and starts them all a second later.
+    pub(crate) fn restart_everything(&mut self) {
+        let nodes = parts().into_iter().map(|part| part.0);
+        let nodes: Vec<_> = nodes.chain(MEDIAGATES.map(|(id, _)| NodeId(id))).collect();
+        nodes.iter().for_each(|node| self.scenario.sim().crash(*node));
+        self.run(Duration::from_secs(1));
+        nodes.iter().for_each(|node| self.scenario.sim().restart(*node));
     }
 
     /// Lets a node drain, and starts it again in the next version.
