@@ -63,7 +63,7 @@ impl Cluster {
         let document = document_path(dir, version);
         fs::write(&document, version.document())?;
         let at = clock();
-        rm::apply(&document, &dir.join(format!("{}.toml", rm.name())))?;
+        rm::apply(&document, &dir.join(format!("{}.toml", rm.name())), false)?;
         Ok(at)
     }
 

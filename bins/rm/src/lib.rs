@@ -14,11 +14,13 @@ mod membership;
 mod node;
 mod pulses;
 
+use std::collections::BTreeMap;
 use std::io::{Write as _, stderr};
 use std::net::SocketAddr;
 use std::path::Path;
 
 use cluster::ClusterDocument;
+use cluster::document::Harm;
 use driver::config::{Fault, load, without_mark};
 use driver::http::Token;
 
@@ -45,6 +47,7 @@ pub fn check(file: &Path) -> anyhow::Result<()> {
     if is_document(&text) {
         let document = load(file, ClusterDocument::parse)?;
         warn(file, &document);
+        doubt(file, &document)?;
     } else {
         load(file, Config::parse)?;
     }
@@ -66,6 +69,22 @@ fn warn(file: &Path, document: &ClusterDocument) {
     }
 }
 
+/// Tells what the process that is given a document would refuse, whatever cluster it is of; only what nobody
+/// may mean is an error.
+fn doubt(file: &Path, document: &ClusterDocument) -> anyhow::Result<()> {
+    let (doubts, harms): (Vec<Harm>, Vec<Harm>) =
+        document.harms(None, &BTreeMap::new()).into_iter().partition(|harm| harm.may_be_meant);
+    for Harm { fault: Fault { line, text }, .. } in doubts {
+        let _ = writeln!(stderr(), "{}: line {line}: warning: {text}", file.display());
+    }
+    match harms.first() {
+        None => Ok(()),
+        Some(Harm { fault: Fault { line, text }, .. }) => {
+            anyhow::bail!("{}:\nline {line}: {text}", file.display())
+        }
+    }
+}
+
 /// Tells the process that runs with this file to drain, as SIGTERM does.
 ///
 /// # Errors
@@ -76,17 +95,19 @@ pub fn drain(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Gives a cluster document to the process that runs with the configuration `file`, which stores it and
-/// spreads it to every other node.
+/// spreads it to every other node; with `force` whatever harm it does, as far as that may be meant.
 ///
 /// # Errors
 /// Everything that is wrong in either, or why the process does not take the document: its version must
-/// be higher than that in force.
-pub fn apply(document: &Path, file: &Path) -> anyhow::Result<()> {
+/// be higher than that in force, and it must do no harm to what runs.
+pub fn apply(document: &Path, file: &Path, force: bool) -> anyhow::Result<()> {
     let (addr, token) = orders(file)?;
     let path = document;
     let document = load(path, ClusterDocument::parse)?;
     warn(path, &document);
-    driver::http::put(addr, &token, DOCUMENT_PATH, document.text.as_bytes())?;
+    let by_force = format!("{DOCUMENT_PATH}?{FORCE}");
+    let at = if force { &by_force } else { DOCUMENT_PATH };
+    driver::http::put(addr, &token, at, document.text.as_bytes())?;
     Ok(())
 }
 
@@ -101,3 +122,6 @@ fn orders(file: &Path) -> anyhow::Result<(SocketAddr, Token)> {
 
 /// Where a document is put, below `/api/v1/`.
 pub const DOCUMENT_PATH: &str = "cluster/document";
+
+/// The query with which it is taken whatever harm it does, as far as that may be meant.
+pub const FORCE: &str = "force";

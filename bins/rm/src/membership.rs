@@ -101,11 +101,16 @@ impl Membership {
         let (notes, found) =
             notes.map_or((None, Found::new()), |(notes, found)| (Some(notes), found));
         let stored = found.get(DOCUMENT).map(|bytes| &bytes[..]);
-        let (segment, site) = (part.id.segment, part.site.clone());
         let first = part.document.as_deref().cloned();
-        let documents = Documents::new(documents::Config { segment, site }, stored, first);
         let members: BTreeMap<NodeId, election::NodeId> =
             config.peers.iter().filter_map(|peer| Some((peer.node, peer.member?))).collect();
+        let who = documents::Config {
+            node: config.node,
+            id: part.id,
+            site: part.site.clone(),
+            members: members.clone(),
+        };
+        let documents = Documents::new(who, stored, first);
         let settings = cluster::Config {
             id: part.id,
             peers: members.values().copied().collect(),

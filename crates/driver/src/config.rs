@@ -53,6 +53,12 @@ pub struct Fault {
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
+    /// Puts faults together that were found beside reading; `None` where there are none.
+    pub fn new(mut faults: Vec<Fault>) -> Option<Self> {
+        faults.sort();
+        (!faults.is_empty()).then_some(Self(faults))
+    }
+
     /// Returns the faults, by line; there is at least one.
     pub fn list(&self) -> &[Fault] {
         &self.0
@@ -316,6 +322,11 @@ impl<'t> Key<'t> {
     /// Whether the key is there.
     pub fn is_present(&self) -> bool {
         self.entry.is_some()
+    }
+
+    /// Returns the line of its value, counted from 1; where it is not there, that of its table.
+    pub fn line(&self) -> usize {
+        self.file.line(self.entry.map_or(self.table_at, |value| value.span().start))
     }
 
     /// Reports a fault of the key's value.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::logging;
 use crate::tls::command as certificates;
@@ -25,12 +25,13 @@ pub struct Program<E> {
     /// `drain FILE`: lets the process that the file describes give its work away.
     pub drain: fn(&Path) -> Result<(), E>,
     /// `apply FILE --config FILE`: gives the first file, a document of the cluster, to the process that
-    /// the second one describes. Programs without such documents have none.
+    /// the second one describes. With `--force` it is taken whatever harm it does, as far as that may be
+    /// meant. Programs without such documents have none.
     pub apply: Option<Apply<E>>,
 }
 
-/// What a document and a configuration file are given to.
-pub type Apply<E> = fn(&Path, &Path) -> Result<(), E>;
+/// What a document and a configuration file are given to, and whether by force.
+pub type Apply<E> = fn(&Path, &Path, bool) -> Result<(), E>;
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
     /// Does what the arguments of this process ask for. What went wrong is
@@ -53,7 +54,8 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
             DRAIN => (self.drain)(&file(command, FILE)),
             APPLY => {
                 let apply = self.apply.expect("only programs that have it know the word");
-                apply(&file(command, DOCUMENT), &file(command, FILE))
+                let force = command.get_flag(FORCE);
+                apply(&file(command, DOCUMENT), &file(command, FILE), force)
             }
             _ => (self.check)(&file(command, FILE)),
         }
@@ -76,10 +78,15 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> Program<E> {
             .value_parser(value_parser!(PathBuf))
             .required(true)
             .help("The cluster document");
+        let force = Arg::new(FORCE)
+            .long(FORCE)
+            .action(ArgAction::SetTrue)
+            .help("Takes it even where that harms the running cluster in a way that may be meant");
         let apply = Command::new(APPLY)
             .about("Gives a cluster document to the process that runs with a configuration file")
             .arg(document)
-            .arg(file.clone().long("config"));
+            .arg(file.clone().long("config"))
+            .arg(force);
         Command::new(self.name)
             .about(self.about)
             .version(self.version)
@@ -112,6 +119,7 @@ const FILE: &str = "file";
 const DOCUMENT: &str = "document";
 const DRAIN: &str = "drain";
 const APPLY: &str = "apply";
+const FORCE: &str = "force";
 
 #[cfg(test)]
 mod tests {
@@ -145,9 +153,10 @@ mod tests {
         assert!(!asks(&["certificates", "tls"]) && !asks(&["certificates", "tls", "--nodes", "0"]));
 
         let apply = ["apply", "d.toml", "--config", "a.toml"];
-        let applies = Program { apply: Some(|_, _| Ok(())), ..PROGRAM };
+        let applies = Program { apply: Some(|_, _, _| Ok(())), ..PROGRAM };
         applies.command().debug_assert();
         assert!(knows(&applies, &apply) && !asks(&apply));
+        assert!(knows(&applies, &[&apply[..], &["--force"]].concat()));
         assert!(!knows(&applies, &apply[..2]) && knows(&applies, &["check", "a.toml"]));
     }
 

@@ -14,8 +14,11 @@ use quota_split::{Answer, Matched, Matcher, Numbers, Policies, Signs, Tree, Unma
 use siphasher::sip::SipHasher24;
 
 pub use fit::Claim;
+use harm::Lines;
+pub use harm::{Harm, VERSION_MAX};
 
 mod fit;
+mod harm;
 mod segments;
 mod tenants;
 #[cfg(test)]
@@ -52,6 +55,7 @@ pub struct ClusterDocument {
     pub emergency: Vec<Numbers>,
     /// What is sound but probably not meant, by line.
     pub warnings: Vec<Fault>,
+    lines: Lines,
 }
 
 /// One segment.
@@ -105,8 +109,9 @@ impl ClusterDocument {
             let number = "a number that rises with every change of this file";
             let version = root.key("version").required(number).integer(1..=u64::MAX);
             let mut warnings = Vec::new();
+            let mut lines = Lines { version: root.key("version").line(), ..Lines::default() };
             let sharing = root.key("sharing").boolean().unwrap_or(false);
-            let (segments, routes) = segments::read(root, &mut warnings);
+            let (segments, routes) = segments::read(root, &mut warnings, &mut lines);
             let tenants = tenants::read(root, version.unwrap_or(0), &segments)?;
             Some(Self {
                 version: version?,
@@ -123,6 +128,7 @@ impl ClusterDocument {
                 sharing,
                 emergency: tenants.emergency,
                 warnings,
+                lines,
             })
         })
     }

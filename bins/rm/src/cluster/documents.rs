@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use driver::config::Faults;
-use election::Segment;
 use failover::NodeId;
 
 pub use frame::{DocumentFrame, DocumentHeld, DocumentPart, DocumentWanted};
@@ -49,10 +48,14 @@ pub struct Documents {
 /// Who this node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its segment.
-    pub segment: Segment,
+    /// This node.
+    pub node: NodeId,
+    /// Its segment and its number there.
+    pub id: election::NodeId,
     /// Where its own file says that it stands.
     pub site: String,
+    /// Every other node of the cluster, in the place that it has.
+    pub members: BTreeMap<NodeId, election::NodeId>,
 }
 
 /// What happened.
@@ -78,6 +81,8 @@ pub enum Input {
         id: u64,
         /// Its text.
         text: Bytes,
+        /// Whether it is taken whatever harm it does, as far as that may be meant.
+        force: bool,
     },
     /// What [`Output::Read`] of this number asked for.
     Read {
@@ -148,6 +153,9 @@ pub enum PutError {
     /// Its version is that of the document in force, and its text another one.
     #[error("another document of version {0} is in force: give this one a higher version")]
     Conflict(u64),
+    /// It would harm the cluster as it runs.
+    #[error("{0}")]
+    Harmful(Faults),
     /// Too many are being read.
     #[error("other documents are being read: try again")]
     Busy,
@@ -198,8 +206,11 @@ struct Pending {
 /// Where a document came from.
 #[derive(Debug)]
 enum Source {
-    /// An operator, who waits under this number.
-    Operator(u64),
+    /// An operator, who waits under this number, and may use force.
+    Operator {
+        id: u64,
+        force: bool,
+    },
     Peer {
         peer: NodeId,
         version: u64,
@@ -268,7 +279,7 @@ impl Documents {
                 DocumentFrame::Part(part) => self.take(now, peer, &part),
             },
             Input::Frame { .. } => {}
-            Input::Put { id, text } => self.put(id, text),
+            Input::Put { id, text, force } => self.put(id, text, force),
             Input::Read { serial, document } => self.have_read(now, serial, document),
             Input::Persisted(serial) => {
                 self.persisted(serial);
@@ -320,13 +331,13 @@ impl Documents {
         self.pending.last().map(|pending| &pending.document).or(self.current.as_ref())
     }
 
-    fn put(&mut self, id: u64, text: Bytes) {
+    fn put(&mut self, id: u64, text: Bytes, force: bool) {
         if self.newest().is_some_and(|newest| newest.text.as_bytes() == text) {
             self.answer_same(id);
         } else if self.is_busy() {
             self.outputs.push_back(Output::Answered { id, answer: Err(PutError::Busy) });
         } else {
-            self.read(text, Source::Operator(id));
+            self.read(text, Source::Operator { id, force });
         }
     }
 
@@ -366,8 +377,15 @@ impl Documents {
         };
         match (self.reading.remove(&serial), document) {
             (None, _) => {}
-            (Some(Source::Operator(id)), document) => {
-                match document.and_then(|one| Ok((newer(&one)?, one))) {
+            (Some(Source::Operator { id, force }), document) => {
+                let taken = document.and_then(|one| {
+                    let newer = newer(&one)?;
+                    if newer {
+                        self.look_for_harm(&one, force)?;
+                    }
+                    Ok((newer, one))
+                });
+                match taken {
                     Ok((true, document)) => self.write(Arc::from(document), vec![id]),
                     Ok((false, _)) => self.answer_same(id),
                     Err(error) => {
@@ -386,6 +404,17 @@ impl Documents {
                 self.fetch_on(now);
             }
         }
+    }
+
+    /// Checks what a document would do to the nodes that are heard.
+    fn look_for_harm(&self, document: &ClusterDocument, force: bool) -> Result<(), PutError> {
+        let Config { node, id, members, .. } = &self.config;
+        let linked = self.linked.keys().filter_map(|peer| Some((*peer, *members.get(peer)?)));
+        let running = linked.chain([(*node, *id)]).collect();
+        let harms = document.harms(self.newest().map(|newest| &**newest), &running);
+        let harms = harms.into_iter().filter(|harm| !(force && harm.may_be_meant));
+        let faults = Faults::new(harms.map(|harm| harm.fault).collect());
+        faults.map_or(Ok(()), |faults| Err(PutError::Harmful(faults)))
     }
 
     fn write(&mut self, document: Arc<ClusterDocument>, ids: Vec<u64>) {
@@ -423,7 +452,7 @@ impl Documents {
         let (version, digest, len) = stored
             .map_or((0, 0, 0), |current| (current.version, current.digest, current.text.len()));
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let Config { segment, site } = self.config.clone();
+        let (segment, site) = (self.config.id.segment, self.config.site.clone());
         let held = DocumentHeld { version, digest, len, segment, site };
         self.outputs.push_back(Output::Send { peer, frame: DocumentFrame::Held(held) });
     }
@@ -449,7 +478,7 @@ impl PutError {
     pub fn status(&self) -> u16 {
         match self {
             Self::NotText | Self::Faulty(_) => 400,
-            Self::Old { .. } | Self::Conflict(_) => 409,
+            Self::Old { .. } | Self::Conflict(_) | Self::Harmful(_) => 409,
             Self::Busy => 503,
         }
     }

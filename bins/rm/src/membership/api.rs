@@ -19,8 +19,13 @@ impl Membership {
             (Verb::Get, "tenants") => Some(self.tenants_json(&request.query)),
             (Verb::Get, "cluster/document") => Some(self.document_json()),
             (Verb::Put, "cluster/document") => {
+                let force = match &*request.query {
+                    "" => false,
+                    crate::FORCE => true,
+                    other => return Some(unknown(other, "force, or nothing")),
+                };
                 let text = request.body.clone();
-                self.documents.handle_input(now, documents::Input::Put { id, text });
+                self.documents.handle_input(now, documents::Input::Put { id, text, force });
                 None
             }
             (Verb::Post, "tenants/repair") => {
@@ -85,8 +90,7 @@ impl Membership {
                 Some(("from", Ok(value))) => from = value,
                 Some(("limit", Ok(value))) => limit = value.clamp(1, PAGE),
                 _ => {
-                    let body = format!("{pair}: write from=NUMBER or limit=NUMBER\n").into();
-                    return Reply { status: 400, body };
+                    return unknown(pair, "from=NUMBER or limit=NUMBER");
                 }
             }
         }
@@ -179,6 +183,11 @@ fn refusal_json(refusal: &Refusal, at: &str) -> Value {
 /// Answers what nobody here knows.
 pub(crate) fn nothing(request: &Request) -> Reply {
     Reply { status: 404, body: format!("there is no {}\n", request.path).into() }
+}
+
+/// Answers a query that nobody here understands.
+fn unknown(query: &str, write: &str) -> Reply {
+    Reply { status: 400, body: format!("{query}: write {write}\n").into() }
 }
 
 fn ok(value: &Value) -> Reply {

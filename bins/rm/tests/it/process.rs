@@ -171,11 +171,14 @@ fn a_cluster_document_is_given_to_a_running_process_and_outlives_it() {
     let mut program = Program::start(RM, &config);
     program.log_until("listening for SIP");
 
-    let apply = |text: &str| {
+    let give = |text: &str, more: &[&str]| {
         let document = file("document", text);
-        let output = run(vec!["apply".into(), document, "--config".into(), config.clone()]);
+        let mut args = vec!["apply".into(), document, "--config".into(), config.clone()];
+        args.extend(more.iter().map(PathBuf::from));
+        let output = run(args);
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     };
+    let apply = |text: &str| give(text, &[]);
     let (applied, warning) = apply(DOCUMENT);
     assert!(applied && warning.contains("line 2: warning: segment 1 has one node"), "{warning}");
     assert!(apply(DOCUMENT).0, "the same again changes nothing");
@@ -185,6 +188,16 @@ fn a_cluster_document_is_given_to_a_running_process_and_outlives_it() {
     assert!(!applied && why.contains("version 7 is in force"), "{why}");
     let (applied, why) = apply(&DOCUMENT.replace("rm = 1", "rm = 3"));
     assert!(!applied && why.contains("line 5: `rm`"), "{why}");
+    let stranger = DOCUMENT.replace("id = 1 }", "id = 2 }").replace("version = 7", "version = 8");
+    let (applied, why) = apply(&stranger);
+    assert!(!applied && why.contains("409: line 2: segment 1 has none of the nodes"), "{why}");
+    let last = DOCUMENT.replace("version = 7", "version = 9223372036854775807");
+    let (applied, why) = give(&last, &["--force"]);
+    assert!(!applied && why.contains("409: line 1: `version` is 9223372036854775807"), "{why}");
+    let checked = run(vec!["check".into(), file("last-document", &last)]);
+    let why = String::from_utf8(checked.stderr).unwrap();
+    assert!(!checked.status.success() && why.contains("line 1: `version` is 922"), "{why}");
+    assert!(give(&stranger, &["--force"]).0);
 
     assert!(program.drain().success());
     let mut program = Program::start(RM, &config);
@@ -194,7 +207,7 @@ fn a_cluster_document_is_given_to_a_running_process_and_outlives_it() {
         std::thread::sleep(Duration::from_millis(50));
         page("127.9.6.1:9131".parse().unwrap(), "/api/v1/cluster").unwrap()
     });
-    assert!(texts.any(|text| text.contains("\"document\":7")));
+    assert!(texts.any(|text| text.contains("\"document\":8")));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use driver::config::{Fault, Key, Table};
 use election::{Cold, Segment};
 use failover::NodeId;
 
+use super::harm::Lines;
 use super::{Mode, SegmentPlan, SegmentRoute};
 
 /// How many segments a cluster may have.
@@ -26,6 +27,7 @@ struct Seen {
 pub(super) fn read(
     root: &Table<'_>,
     warnings: &mut Vec<Fault>,
+    lines: &mut Lines,
 ) -> (BTreeMap<Segment, SegmentPlan>, Vec<SegmentRoute>) {
     let tables = root.tables("segment");
     let mut seen = Seen::default();
@@ -54,6 +56,7 @@ pub(super) fn read(
         Some(first) => check_weights(first, &segments),
     }
     let routes = read_routes(root, &segments);
+    (lines.segments, lines.nodes) = (seen.segments, seen.nodes);
     (segments, routes)
 }
 

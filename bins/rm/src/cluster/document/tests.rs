@@ -256,6 +256,75 @@ tenant = \"bank\"
     }
 }
 
+#[test]
+fn what_a_document_would_do_to_the_cluster_that_runs_is_told_by_line() {
+    let before = ClusterDocument::parse(SMALL).unwrap();
+    let id = |segment, rm| election::NodeId { segment: Segment(segment), rm };
+    let running =
+        BTreeMap::from([(NodeId(11), id(1, 1)), (NodeId(12), id(1, 2)), (NodeId(21), id(2, 1))]);
+    let harms = |text: &str| {
+        let harms = ClusterDocument::parse(text).unwrap().harms(Some(&before), &running);
+        let told = harms.into_iter().map(|it| (it.fault.line, it.fault.text, it.may_be_meant));
+        told.collect::<Vec<_>>()
+    };
+    let expect = |text: &str, expected: &[(usize, &str, bool)]| {
+        let told = harms(text);
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
+        for ((line, told, may), (at, part, meant)) in told.iter().zip(expected) {
+            assert_eq!((line, *may, told.contains(part)), (at, *meant, true), "{told}");
+        }
+    };
+
+    let newer = SMALL.replace("version = 3", "version = 4");
+    expect(&newer, &[]);
+    expect(&newer.replace("version = 4", "version = 4611686018427387904"), &[]);
+    let last = newer.replace("version = 4", "version = 9223372036854775807");
+    expect(&last, &[(2, "`version` is 9223372036854775807: above", false)]);
+
+    // Those that do not run may be anybody.
+    let other = newer.replace("{ rm = 2, id = 22 }", "{ rm = 2, id = 23 }");
+    expect(&other, &[]);
+    expect(&newer.replace("id = 11 }", "id = 13 }"), &[]);
+    let strangers = other.replace("id = 21 }", "id = 24 }");
+    expect(&strangers, &[(11, "segment 2 has none of the nodes that run there in its", true)]);
+    let swapped = newer.replace("id = 11 }", "id = 0 }").replace("id = 12 }", "id = 11 }");
+    let swapped = swapped.replace("id = 0 }", "id = 12 }");
+    expect(
+        &swapped,
+        &[
+            (9, "node 12 is `rm = 1` of segment 1 here, and runs as `rm = 2` of segment 1", false),
+            (9, "node 11 is `rm = 2` of segment 1 here, and runs as `rm = 1` of segment 1", false),
+        ],
+    );
+    let moved = newer.replace("id = 12 }", "id = 13 }").replace("id = 22 }", "id = 12 }");
+    expect(&moved, &[(15, "node 12 is `rm = 2` of segment 2 here, and runs as", false)]);
+
+    let silent = newer.replace("sip = [\"192.0.2.2:5060\"]\n", "");
+    expect(&silent, &[]);
+    let silent = silent.replace("version = 4", "version = 4\nsharing = true");
+    expect(&silent, &[(12, "segment 2 has no `sip`: with `sharing` no call", true)]);
+    let alone = silent.replace("\n[[segment]]\nid = 2", "\n[[gone]]\nid = 2");
+    let (head, rest) = alone.split_once("[[gone]]").unwrap();
+    let (_, rest) = rest.split_once("[[tenant]]").unwrap();
+    let alone = format!("{head}[[tenant]]{rest}").replace("sip = [\"192.0.2.1:5060\"]\n", "");
+    expect(&alone, &[(2, "segment 2 is left out, which has the weight 100 in version 3", true)]);
+}
+
+#[test]
+fn a_segment_that_has_no_part_any_more_may_be_left_out() {
+    let id = election::NodeId { segment: Segment(2), rm: 1 };
+    let running = BTreeMap::from([(NodeId(21), id)]);
+    let (head, rest) = SMALL.split_once("[[segment]]\nid = 2").unwrap();
+    let (_, tail) = rest.split_once("[[tenant]]").unwrap();
+    let without = ClusterDocument::parse(&format!("{head}[[tenant]]{tail}")).unwrap();
+    for (site, harms) in
+        [("\"paris\"", 1), ("\"paris\"\nweight = 0", 0), ("\"paris\"\nmode = \"cold\"", 0)]
+    {
+        let before = ClusterDocument::parse(&SMALL.replace("\"paris\"", site)).unwrap();
+        assert_eq!(without.harms(Some(&before), &running).len(), harms, "{site}");
+    }
+}
+
 /// A call that has been to all segments says so, and one that says more is not believed.
 #[test]
 fn a_call_may_have_tried_as_many_segments_as_a_cluster_has() {

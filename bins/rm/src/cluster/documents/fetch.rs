@@ -36,13 +36,13 @@ impl Documents {
     fn being_read(&self) -> Option<u64> {
         let versions = self.reading.values().filter_map(|source| match source {
             Source::Peer { version, .. } => Some(*version),
-            Source::Operator(_) => None,
+            Source::Operator { .. } => None,
         });
         versions.max()
     }
 
     pub(super) fn hear(&mut self, now: Instant, peer: NodeId, held: DocumentHeld) {
-        if held.segment == self.config.segment && held.site != self.config.site {
+        if held.segment == self.config.id.segment && held.site != self.config.site {
             self.alarm(Alarm::Site(peer));
         }
         let (version, digest) = (held.version, held.digest);

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use election::Segment;
+
 use super::fetch::{PART_LEN, PARTS};
 use super::*;
 
@@ -26,7 +28,7 @@ fn while_a_disk_hangs_no_more_than_a_few_documents_are_kept() {
     let mut busy = 0;
     for version in 1..=20 {
         let text = text(version, "").into();
-        node.handle_input(start(), Input::Put { id: version, text });
+        node.handle_input(start(), Input::Put { id: version, text, force: false });
         while let Some(output) = node.poll_output() {
             match output {
                 Output::Read { serial, bytes } => {
@@ -150,6 +152,65 @@ fn a_lower_version_and_another_text_of_the_same_are_refused() {
 }
 
 #[test]
+fn what_would_harm_those_that_are_heard_is_refused_and_by_force_taken_where_it_may_be_meant() {
+    let now = start();
+    let place = |segment| election::NodeId { segment: Segment(segment), rm: 1 };
+    let two = |version: u64, second: u16| {
+        text(version, "").replace(
+            "[[tenant]]",
+            &format!(
+                "[[segment]]\nid = 2\nsite = \"london\"\nnodes = [{{ rm = 1, id = {second} }}]\n[[tenant]]"
+            ),
+        )
+    };
+    let who = Config { members: [(NodeId(2), place(2))].into(), ..config(1) };
+    let before = ClusterDocument::parse(&two(1, 2)).unwrap();
+    let mut node = Documents::new(who, None, Some(before));
+    let put = |node: &mut Documents, text: &str, force| {
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        node.handle_input(now, Input::Put { id: 1, text, force });
+        let mut answered = None;
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Read { serial, bytes } => {
+                    let document = read(&bytes);
+                    node.handle_input(now, Input::Read { serial, document });
+                }
+                Output::Persist { serial, .. } => node.handle_input(now, Input::Persisted(serial)),
+                Output::Answered { answer, .. } => answered = Some(answer),
+                Output::Send { .. } | Output::Document(_) | Output::Alarm(_) => {}
+            }
+        }
+        answered.expect("it is answered")
+    };
+    let why = |answer: Result<u64, PutError>| {
+        let error = answer.unwrap_err();
+        assert_eq!(error.status(), 409);
+        error.to_string()
+    };
+
+    // Nobody hears the second node: it may have been replaced.
+    assert_eq!(put(&mut node, &two(2, 3), false), Ok(2));
+    node.handle_input(now, Input::Link { peer: NodeId(2), up: true });
+    let told = why(put(&mut node, &two(3, 4), false));
+    assert!(told.starts_with("line 6: segment 2 has none of the nodes that run"), "{told}");
+    assert_eq!(put(&mut node, &two(3, 4), true), Ok(3));
+    // What nobody can mean no force helps.
+    let taken = two(4, 1).replacen("id = 1 }", "id = 2 }", 1);
+    assert!(
+        why(put(&mut node, &taken, true)).starts_with("line 5: node 2 is `rm = 1` of segment 1")
+    );
+    let last = text(u64::MAX >> 1, "");
+    assert!(
+        why(put(&mut node, &last, true)).starts_with("line 1: `version` is 9223372036854775807")
+    );
+    assert!(why(put(&mut node, &text(4, ""), false)).contains("segment 2 is left out"));
+    assert_eq!(put(&mut node, &text(4, ""), true), Ok(4));
+    // It is there already: nothing is asked of who gives it again.
+    assert_eq!(put(&mut node, &text(4, ""), false), Ok(4));
+}
+
+#[test]
 fn two_texts_of_one_version_change_nobody_until_a_higher_one_comes() {
     let mut run = Run::new(2);
     run.put(0, &text(5, ""));
@@ -172,7 +233,7 @@ fn nobody_hears_of_a_document_before_it_is_on_disk() {
     let now = start();
     let mut documents = Documents::new(config(1), None, Some(document(1, "")));
     documents.handle_input(now, Input::Link { peer: NodeId(2), up: true });
-    let put = Input::Put { id: 4, text: text(2, "").into() };
+    let put = Input::Put { id: 4, text: text(2, "").into(), force: false };
     documents.handle_input(now, put);
 
     let mut serials = Vec::new();
@@ -312,7 +373,7 @@ impl Run {
     fn put(&mut self, node: usize, text: &str) {
         let id = u64::try_from(node).unwrap();
         let text = Bytes::copy_from_slice(text.as_bytes());
-        self.nodes[node].handle_input(self.now, Input::Put { id, text });
+        self.nodes[node].handle_input(self.now, Input::Put { id, text, force: false });
     }
 
     /// Lets everything happen until nothing more does.
@@ -407,7 +468,8 @@ fn start() -> Instant {
 }
 
 fn config(segment: u16) -> Config {
-    Config { segment: Segment(segment), site: "london".to_owned() }
+    let id = election::NodeId { segment: Segment(segment), rm: 1 };
+    Config { node: NodeId(1), id, site: "london".to_owned(), members: BTreeMap::new() }
 }
 
 fn document(version: u64, rest: &str) -> ClusterDocument {
