@@ -8,6 +8,7 @@
 //! *place* a member's own number of a counter. A *cap* is what a member may carry now, its *target* what
 //! it may grow to, and it *holds* its cap or its live calls, whichever is more.
 
+mod bases;
 mod coordinator;
 mod member;
 mod message;
@@ -16,6 +17,7 @@ mod pair;
 mod tests;
 mod timing;
 
+pub use bases::Bases;
 pub use coordinator::{Alarm, Coordinator, CoordinatorInput, CoordinatorOutput};
 use member::News;
 pub use member::{Member, MemberChange, MemberInput, MemberOutput, MemberState, Verdict};

@@ -42,7 +42,7 @@ pub enum Sight {
     Majority,
     /// The members have more than half of the weight; the others may still hold a lease.
     Waiting,
-    /// The members have half of the weight or less.
+    /// The members have half of the weight or less, by the weights of some document that one of them is bound to.
     Minority,
 }
 
@@ -80,6 +80,14 @@ impl Sight {
             () if parts.iter().all(|part| part.present) => Self::Whole,
             () if all < 2 * here => Self::Waiting,
             () => Self::Minority,
+        }
+    }
+
+    /// Whether some are away, and those here have more than half of the weight.
+    pub(crate) fn is_majority(self) -> bool {
+        match self {
+            Self::Majority | Self::Waiting => true,
+            Self::Whole | Self::Minority => false,
         }
     }
 }

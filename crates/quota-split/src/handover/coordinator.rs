@@ -198,6 +198,12 @@ impl Coordinator {
                 outputs.push_back(CoordinatorOutput::Drains(from));
             }
             ToCoordinator::Drains { .. } => {}
+            ToCoordinator::Outweighed { stamp }
+                if stamp == round.stamp() && round.outweighs(from) =>
+            {
+                self.begin_again(now, Some(Sight::Minority));
+            }
+            ToCoordinator::Outweighed { .. } => {}
             ToCoordinator::Refuse { stamp, promised } if stamp == round.stamp() => {
                 if stamp < promised && stamp.epoch != promised.epoch {
                     outputs.push_back(CoordinatorOutput::Outranked(promised.epoch));

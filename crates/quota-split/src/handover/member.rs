@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Epoch, Held, Report, Stamp, Timing, ToCoordinator, ToMember};
+use super::{Bases, Epoch, Held, Report, Stamp, Timing, ToCoordinator, ToMember};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -37,6 +37,9 @@ pub struct Member {
     floor: Option<Stamp>,
     /// The version of the document that last grew while every segment was a member.
     settled: Option<u64>,
+    bases: Bases,
+    /// The division in which the newest of them was promised.
+    added: Option<Stamp>,
     followed: Option<Followed>,
     lease_until: Option<Instant>,
     /// Counters held less than the coordinator knows.
@@ -144,6 +147,8 @@ impl Member {
             document,
             floor: promised,
             settled: None,
+            bases: Bases::default(),
+            added: None,
             followed: None,
             lease_until: None,
             dirty: BTreeSet::new(),
@@ -160,6 +165,13 @@ impl Member {
             news: News::All,
             outputs: VecDeque::new(),
         }
+    }
+
+    /// Tells majorities by these weights from now on: what an earlier life or the other node of the
+    /// segment was bound to. Without any, every division is one of the majority that says so.
+    pub fn bind(&mut self, bases: Bases) {
+        self.bases = bases;
+        self.added = None;
     }
 
     /// Takes in what arrived at `now`. What belongs to another division is ignored or refused.
@@ -322,6 +334,11 @@ impl Member {
     /// Returns the highest division promised, which must be on disk before the promise is sent.
     pub fn promised(&self) -> Option<Stamp> {
         self.followed.as_ref().map(|followed| followed.stamp).max(self.floor)
+    }
+
+    /// Returns by which weights it tells majorities; to be on disk before a promise is sent.
+    pub fn bases(&self) -> &Bases {
+        &self.bases
     }
 
     /// Returns what a counter may grow to in the division obeyed; `None` before there is one.

@@ -164,6 +164,11 @@ pub enum ToCoordinator {
         /// Under which division.
         stamp: Stamp,
     },
+    /// This is no majority by weights that the segment is bound to; it promises nothing else.
+    Outweighed {
+        /// What was asked.
+        stamp: Stamp,
+    },
 }
 
 impl ToCoordinator {
@@ -174,6 +179,7 @@ impl ToCoordinator {
             | Self::Refuse { stamp, .. }
             | Self::NeedColumn { stamp }
             | Self::Drains { stamp }
+            | Self::Outweighed { stamp }
             | Self::Report(Report { stamp, .. })
             | Self::Ask(Ask { stamp, .. }) => *stamp,
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Epoch, Member, MemberChange, Stamp, Timing, ToCoordinator, ToMember};
+use super::{Bases, Epoch, Member, MemberChange, Stamp, Timing, ToCoordinator, ToMember};
 use crate::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
 pub use message::{Denied, Granted, PairMessage, Told};
@@ -33,6 +33,8 @@ pub struct Pair {
     document: Arc<Document>,
     /// No division up to this one is obeyed anew.
     floor: Option<Stamp>,
+    /// What majorities are told by, while it does not speak.
+    bases: Bases,
     linked: bool,
     present: bool,
     copy: Option<Copy>,
@@ -204,6 +206,7 @@ impl Pair {
             seed,
             document,
             floor: promised,
+            bases: Bases::default(),
             linked: false,
             present: false,
             copy: None,
@@ -211,6 +214,14 @@ impl Pair {
             handed_until: None,
             part,
             outputs,
+        }
+    }
+
+    /// Tells majorities by these weights from now on, as [`Member::bind`].
+    pub fn bind(&mut self, bases: Bases) {
+        match &mut self.part {
+            Part::Speaker(speaker) => speaker.bind(bases),
+            Part::Nobody | Part::Listener(_) => self.bases = bases,
         }
     }
 
@@ -332,6 +343,12 @@ impl Pair {
         self.member().and_then(Member::promised).max(self.floor)
     }
 
+    /// Returns by which weights this node tells majorities; to be on disk before anything is sent to a
+    /// coordinator.
+    pub fn bases(&self) -> &Bases {
+        self.member().map_or(&self.bases, Member::bases)
+    }
+
     fn set_role(&mut self, now: Instant, role: Role) {
         let part = match (role, &self.part) {
             (Role::Speaker, Part::Speaker(_))
@@ -341,7 +358,7 @@ impl Pair {
             (Role::Partner, _) => Part::Listener(Listener::new(&self.config)),
             (Role::Nobody, _) => Part::Nobody,
         };
-        self.floor = self.promised();
+        (self.floor, self.bases) = (self.promised(), self.bases().clone());
         match std::mem::replace(&mut self.part, part) {
             Part::Nobody => {}
             Part::Speaker(speaker) => {
@@ -370,7 +387,8 @@ impl Pair {
         }
         let (document, floor) = (Arc::clone(&self.document), self.floor);
         let Self { config, seed, .. } = *self;
-        let member = Member::new(now, config.segment, config.timing, document, floor, seed);
+        let mut member = Member::new(now, config.segment, config.timing, document, floor, seed);
+        member.bind(self.bases.clone());
         let state = fresh.map(|copy| copy.state);
         let handed = self.handed_until.take().is_some_and(|until| now < until) && self.linked;
         if handed && state.is_some() {
@@ -466,6 +484,7 @@ impl Pair {
                     self.reply(PairMessage::Missing);
                 }
             }
+            (Part::Listener(_) | Part::Nobody, PairMessage::Bases(bases)) => self.bases = bases,
             // Both wait to hear who speaks, or this node has just ceased to.
             (
                 Part::Listener(_) | Part::Nobody,

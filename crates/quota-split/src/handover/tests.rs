@@ -196,6 +196,7 @@ impl Script {
         let stamp = self.coordinator.stamp().filter(|_| self.below(5) != 0).unwrap_or(stamp);
         match self.below(7) {
             6 => ToCoordinator::Drains { stamp },
+            7 => ToCoordinator::Outweighed { stamp },
             0 | 1 => {
                 let own = self.document.counters().len();
                 let targets = (0..own).map(|_| self.number()).collect::<Vec<_>>();

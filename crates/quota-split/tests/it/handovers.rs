@@ -493,6 +493,15 @@ fn a_majority_waits_for_the_leases_elsewhere_and_a_minority_closes() {
     cluster.lead_on(&heavy, &[3]);
     cluster.run(Duration::from_secs(1));
     assert_eq!(cluster.caps("T1"), [68, 22, 0]);
+    // By weights that all have promised one may have the majority alone.
+    cluster.reached = vec![1, 2, 3];
+    cluster.lead(&heavy, &[]);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [54, 18, 18]);
+    cluster.reached = vec![1, 2];
+    cluster.lead(&heavy, &[3]);
+    cluster.run(Timing::WAN.majority_wait() + Duration::from_secs(1));
+    assert_eq!(cluster.caps("T1"), [68, 22, 0]);
     cluster.reached = vec![1];
     cluster.lead_on(&heavy, &[2, 3]);
     cluster.run(Duration::from_secs(1));

@@ -245,7 +245,9 @@ impl Round {
         }
         if self.lease_at.is_some_and(|at| at <= now) {
             self.lease_at = Some(now + timing.lease / 3);
-            for &to in self.plan.members() {
+            // Who has not answered yet may know that this is no majority.
+            let grants = self.is_open() || self.recipe.sight == Sight::Whole;
+            for &to in self.plan.members().iter().filter(|_| grants) {
                 let message = ToMember::Lease { stamp: self.stamp };
                 outputs.push_back(CoordinatorOutput::Send { to, message });
             }
@@ -281,9 +283,10 @@ impl Round {
         self.majority_at
     }
 
-    /// Returns the sight that a further round of this epoch keeps: leases that ran out stay so.
+    /// Returns the sight that a further round of this epoch keeps: leases that ran out stay so, and what a
+    /// member is bound to.
     pub(super) fn settled_sight(&self) -> Option<Sight> {
-        (self.recipe.sight == Sight::Majority).then_some(Sight::Majority)
+        Some(self.recipe.sight).filter(|sight| matches!(sight, Sight::Majority | Sight::Minority))
     }
 
     /// Returns what stays settled with other parts: who is absent still has no lease.
@@ -294,7 +297,12 @@ impl Round {
         };
         let stays = Sight::of(parts) == Sight::Waiting
             && parts.iter().filter(|part| !part.present).all(was_absent);
-        self.settled_sight().filter(|_| stays)
+        (stays && self.recipe.sight == Sight::Majority).then_some(Sight::Majority)
+    }
+
+    /// Whether a member of this division may say that it is none of a majority.
+    pub(super) fn outweighs(&self, segment: SegmentId) -> bool {
+        self.has(segment) && self.recipe.sight.is_majority()
     }
 
     pub(super) fn has(&self, segment: SegmentId) -> bool {

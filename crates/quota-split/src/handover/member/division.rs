@@ -26,6 +26,9 @@ impl Member {
             return self.send(stamp.epoch, ToCoordinator::Refuse { stamp, promised });
         }
         let recipe = &prepare.recipe;
+        if recipe.sight.is_majority() && !self.bases.agree(&recipe.parts) {
+            return self.send(stamp.epoch, ToCoordinator::Outweighed { stamp });
+        }
         let same =
             (recipe.document, recipe.digest) == (self.document.version(), self.document.digest());
         let (targets, names) = match &prepare.column {
@@ -61,7 +64,11 @@ impl Member {
         self.dirty.clear();
         self.unheard.clear();
         (self.report_at, self.resend_at, self.refuses) = (None, None, None);
-        self.renew(now);
+        if sight == Sight::Whole {
+            self.bases.add(&recipe.parts);
+            self.added = Some(stamp);
+            self.renew(now);
+        }
         self.borrower.restart(&self.document, now, &self.timing);
         self.promise();
         let mut parts = recipe.parts.iter().filter(|part| part.segment == self.segment.0);
@@ -98,6 +105,9 @@ impl Member {
             self.renew(now);
             if followed.sight == Sight::Whole {
                 self.settled = Some(followed.document);
+            }
+            if self.added == Some(grow.stamp) {
+                self.bases.settle();
             }
             let mut places: BTreeSet<u32> = BTreeSet::new();
             if grow.rest {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Denial;
-use crate::handover::{MemberChange, MemberState};
+use crate::handover::{Bases, MemberChange, MemberState};
 use crate::{Admission, Call, CallId, Direction, Document, Full, NodeId, Refusal};
 
 /// Between the two nodes of a segment, over a link that keeps the order. Nodes of the tree have names
@@ -79,6 +79,8 @@ pub enum PairMessage {
         /// What is other.
         change: MemberChange,
     },
+    /// From the speaker, before the state that it belongs to: by which weights it tells majorities.
+    Bases(Bases),
 }
 
 /// A call and where it counts.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::message::told;
 use super::{Denial, PairConfig, PairMessage, PairOutput, Told};
 use crate::handover::{
-    Epoch, Member, MemberInput, MemberOutput, MemberState, News, ToCoordinator, ToMember, Verdict,
+    Bases, Epoch, Member, MemberInput, MemberOutput, MemberState, News, ToCoordinator, ToMember,
+    Verdict,
 };
 use crate::{Admission, Call, CallId, Document, Tree};
 
@@ -37,6 +38,8 @@ pub(super) struct Speaker {
     stored: u64,
     /// The number of the last state that was sent whole.
     whole: u64,
+    /// What the partner was told on this connection of how majorities are told.
+    told: Option<Bases>,
     /// The partner seems to read no changes, as releases before them: it gets whole states on this
     /// connection.
     plain: bool,
@@ -104,6 +107,7 @@ impl Speaker {
             serial: 0,
             stored: 0,
             whole: 0,
+            told: None,
             plain: false,
             lacking_since: None,
             alone: false,
@@ -117,6 +121,10 @@ impl Speaker {
 
     pub(super) fn member(&self) -> &Member {
         &self.member
+    }
+
+    pub(super) fn bind(&mut self, bases: Bases) {
+        self.member.bind(bases);
     }
 
     pub(super) fn obey(&mut self, now: Instant, message: ToMember) {
@@ -328,6 +336,7 @@ impl Speaker {
             | PairMessage::Change { .. }
             | PairMessage::Current { .. }
             | PairMessage::List
+            | PairMessage::Bases(_)
             | PairMessage::Waits { .. }
             | PairMessage::Answer { .. } => {}
         }
@@ -360,7 +369,7 @@ impl Speaker {
     /// A connection to the partner begins: it needs the state.
     pub(super) fn greet(&mut self, now: Instant) {
         self.greets = true;
-        (self.plain, self.asked) = (false, false);
+        (self.plain, self.asked, self.told) = (false, false, None);
         self.beat_at = Some(now + self.config.period);
         self.forget_list();
     }
@@ -474,6 +483,11 @@ impl Speaker {
         self.lacking_since.get_or_insert(now);
         if !linked {
             return;
+        }
+        if self.told.as_ref() != Some(self.member.bases()) {
+            let bases = self.member.bases().clone();
+            self.told = Some(bases.clone());
+            outputs.push_back(PairOutput::Partner(PairMessage::Bases(bases)));
         }
         let serial = self.serial;
         // A whole state may take long, and what follows on it must not arrive before.
