@@ -83,6 +83,23 @@ fn a_segment_that_is_left_out_has_no_say_any_more() {
 }
 
 #[test]
+fn a_frozen_part_that_promised_another_document_does_not_grow_back_under_the_old_one() {
+    let mut run = Run::new(Partition::Frozen);
+    run.lead(1, EVEN, &[1, 2, 3]);
+    run.pass(Duration::from_secs(1));
+    run.lost = vec![2, 3];
+    run.change(1);
+    run.lead(1, FIRST, &[1, 2, 3]);
+    run.pass(Duration::from_millis(500));
+    assert_eq!(run.caps(), [60, 15, 15]);
+    run.lost.clear();
+
+    run.lead(2, EVEN, &[2, 3]);
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [60, 15, 15], "they promised to shrink to that");
+}
+
+#[test]
 fn what_a_segment_is_bound_to_outlives_it() {
     let mut run = Run::new(Partition::WeightMajority);
     run.lead(1, EVEN, &[1, 2, 3]);
@@ -143,6 +160,15 @@ impl Run {
 
     fn member(&self, id: u32) -> Member {
         Member::new(self.now, SegmentId(id), Timing::WAN, self.document(1), None, 7)
+    }
+
+    /// Gives a segment and its coordinator the next document.
+    fn change(&mut self, id: u32) {
+        let document = self.document(2);
+        let member = self.members.get_mut(&id).unwrap();
+        member.handle_input(self.now, MemberInput::Document(Arc::clone(&document)));
+        let input = CoordinatorInput::Document { document, eager: false };
+        self.coordinators.get_mut(&id).unwrap().handle_input(self.now, input);
     }
 
     /// Lets a segment lead these in an epoch of its own.

@@ -11,6 +11,10 @@ use crate::handover::{
 };
 use crate::plan::{PARTS_MAX, Plan};
 
+/// The version that has grown last at who has promised a document that all others may have grown under since.
+/// No document has it.
+const UNSETTLED: u64 = 0;
+
 impl Member {
     pub(super) fn prepare(&mut self, now: Instant, prepare: &Prepare) {
         let stamp = prepare.stamp;
@@ -65,6 +69,9 @@ impl Member {
         self.unheard.clear();
         (self.report_at, self.resend_at, self.refuses) = (None, None, None);
         if sight == Sight::Whole {
+            if self.settled != Some(document) {
+                self.settled = Some(UNSETTLED);
+            }
             self.bases.add(&recipe.parts);
             self.added = Some(stamp);
             self.renew(now);
