@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use election::{Elector, Mandate, NodeId, Segment, Speaker};
 use quota_split::handover::{
-    self, Coordinator, CoordinatorInput, Denial, Pair, PairConfig, PairInput, Stamp,
+    self, Bases, Coordinator, CoordinatorInput, Denial, Pair, PairConfig, PairInput, Stamp,
 };
 use quota_split::{Admission, Call, CallId, Document, Drift, Refusal, SegmentId};
 
 pub use document::{Claim, ClusterDocument, SegmentPlan};
 pub use documents::Documents;
-pub use frame::{ClusterFrame, Kept, Piece, PiecesTaken, Routed, Transfer};
+pub use frame::{ClusterFrame, Kept, KeptV1, Piece, PiecesTaken, Routed, Transfer};
 pub use pieces::PIECE_LEN;
 pub use plan::{Plan, Share};
 pub use usage::UsageEvent;
@@ -247,11 +247,12 @@ impl Cluster {
         now: Instant,
     ) -> Self {
         let Config { id, timing, handover, .. } = config;
-        let found = kept.map(|kept| Kept::decode(kept).ok_or(Alarm::Unreadable));
-        let kept = found.and_then(Result::ok);
+        let found = kept.map(Kept::decode);
+        let is_unreadable = found == Some(None);
+        let kept = found.flatten();
         let elector = Elector::new(
             election::Config { id, peers: config.peers.clone(), cold: plan.cold(), timing },
-            kept.map(|kept| kept.election),
+            kept.as_ref().map(|kept| kept.election),
             instance,
             now,
         );
@@ -263,14 +264,15 @@ impl Cluster {
             patience: 2 * (timing.silence() + timing.period()),
             answer: ANSWER,
         };
-        let promised = kept.and_then(|kept| kept.promised);
+        let promised = kept.as_ref().and_then(|kept| kept.promised);
+        let kept = kept.unwrap_or_default();
         let [low, life] = seeds(instance);
         let mut cluster = Self {
             elector,
             coordinator: Coordinator::new(handover, plan.eager, Arc::clone(&plan.division)),
             pair: Pair::new(pair, Arc::clone(&plan.division), promised, low),
-            disk: Disk::new(Kept { promised, ..Kept::default() }),
-            found: kept.unwrap_or_default(),
+            disk: Disk::new(Kept { promised, bases: kept.bases.clone(), ..Kept::default() }),
+            found: kept,
             speakers: BTreeMap::new(),
             present: BTreeSet::new(),
             linked: BTreeSet::new(),
@@ -290,9 +292,11 @@ impl Cluster {
             config,
             plan,
         };
+        cluster.pair.bind(cluster.found.bases.clone());
+        cluster.begin_bases();
         cluster.outputs.push_back(Output::Passive(cluster.passive));
-        if let Some(Err(alarm)) = found {
-            cluster.alarm(alarm);
+        if is_unreadable {
+            cluster.alarm(Alarm::Unreadable);
         }
         cluster.settle(now);
         cluster
@@ -384,6 +388,7 @@ impl Cluster {
     fn set_plan(&mut self, now: Instant, plan: Arc<Plan>) {
         let document: Arc<Document> = Arc::clone(&plan.division);
         self.plan = plan;
+        self.begin_bases();
         self.flush_usage();
         self.refusals.clear();
         self.alarms.clear();
@@ -394,6 +399,13 @@ impl Cluster {
         self.configure(now);
         self.look_at_shares();
         self.lead_again(now);
+    }
+
+    /// Who has nothing else tells majorities by its first document.
+    fn begin_bases(&mut self) {
+        if self.pair.bases().is_empty() && !self.plan.segments.is_empty() {
+            self.pair.bind(Bases::new(self.plan.usual()));
+        }
     }
 
     fn configure(&mut self, now: Instant) {

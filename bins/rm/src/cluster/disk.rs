@@ -28,7 +28,7 @@ impl<T> Disk<T> {
 
     /// Returns what to write if `kept` differs from what was last written.
     pub(super) fn want(&mut self, kept: Kept) -> Option<(u64, Bytes)> {
-        (kept != self.asked).then(|| self.write(kept))
+        if kept == self.asked { None } else { Some(self.write(kept)) }
     }
 
     /// Returns what to write for a request of the elector, written already or not.
@@ -62,8 +62,9 @@ impl<T> Disk<T> {
     }
 
     fn write(&mut self, kept: Kept) -> (u64, Bytes) {
-        self.asked = kept;
         self.serial += 1;
-        (self.serial, kept.encode())
+        let bytes = kept.encode();
+        self.asked = kept;
+        (self.serial, bytes)
     }
 }

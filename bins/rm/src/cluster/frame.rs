@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use election::message::{Addressed, Answer, Election, Heartbeat, LinkStates, Nack, Victory};
 use election::{NodeId, Stored};
-use quota_split::handover::{Ask, Grow, PairMessage, Promise, Stamp, ToCoordinator, ToMember};
+use quota_split::handover::{
+    Ask, Bases, Grow, PairMessage, Promise, Stamp, ToCoordinator, ToMember,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -75,11 +77,22 @@ pub struct Routed<T> {
 }
 
 /// What a node must find again after a restart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Of the election.
     pub election: Stored,
     /// The highest division that its segment promised, as far as it knew.
+    pub promised: Option<Stamp>,
+    /// By which weights its segment told majorities, as far as it knew.
+    pub bases: Bases,
+}
+
+/// What releases before `bases` kept: theirs are the weights of the document that they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptV1 {
+    /// As in [`Kept`].
+    pub election: Stored,
+    /// As in [`Kept`].
     pub promised: Option<Stamp>,
 }
 
@@ -116,8 +129,11 @@ impl Frame for Piece {
 impl Frame for PiecesTaken {
     const KIND: u16 = 0x0423;
 }
-impl Frame for Kept {
+impl Frame for KeptV1 {
     const KIND: u16 = 0x0480;
+}
+impl Frame for Kept {
+    const KIND: u16 = 0x0481;
 }
 
 impl ClusterFrame {
@@ -220,11 +236,37 @@ impl Kept {
         [&Self::KIND.to_be_bytes(), &driver::codec::encode(self)[..]].concat().into()
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    /// Reads what [`encode`](Self::encode) wrote, or a release before; `None` for anything else.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first_chunk()?;
-        (u16::from_be_bytes(*kind) == Self::KIND)
-            .then(|| driver::codec::decode(rest).ok())
-            .flatten()
+        match u16::from_be_bytes(*kind) {
+            Self::KIND => driver::codec::decode(rest).ok(),
+            KeptV1::KIND => {
+                driver::codec::decode(rest).ok().map(|KeptV1 { election, promised }| Self {
+                    election,
+                    promised,
+                    bases: Bases::default(),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_release_before_majorities_were_kept_has_written_is_found_again() {
+        let election = Stored { incarnation: 4, promised: None };
+        let before = KeptV1 { election, promised: Some(Stamp::default()) };
+        let bytes = [&KeptV1::KIND.to_be_bytes(), &driver::codec::encode(&before)[..]].concat();
+
+        let kept = Kept::decode(&bytes).unwrap();
+        assert_eq!((kept.election, kept.promised), (before.election, before.promised));
+        assert!(kept.bases.is_empty());
+        assert_eq!(Kept::decode(&kept.encode()), Some(kept));
+        assert_eq!(Kept::decode(&[4, 0x79, 0]), None);
     }
 }

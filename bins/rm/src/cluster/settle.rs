@@ -360,7 +360,8 @@ impl Cluster {
     }
 
     fn kept(&self) -> Kept {
-        Kept { election: self.found.election, promised: self.pair.promised() }
+        let (promised, bases) = (self.pair.promised(), self.pair.bases().clone());
+        Kept { election: self.found.election, promised, bases }
     }
 }
 

@@ -11,4 +11,5 @@ mod long;
 mod seeds;
 mod starts;
 mod traffic;
+mod weights;
 mod world;

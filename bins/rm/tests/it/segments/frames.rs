@@ -7,12 +7,12 @@ use election::message::{
 };
 use election::{Epoch, Life, Mandate, NodeId, Segment, Stored};
 use quota_split::handover::{
-    Ask, Column, ColumnCell, ColumnPart, Denied, Granted, Grow, Held, Member, MemberChange,
+    Ask, Bases, Column, ColumnCell, ColumnPart, Denied, Granted, Grow, Held, Member, MemberChange,
     MemberInput, PairMessage, Prepare, Promise, Recall, Report, Stamp, Timing, ToCoordinator,
     ToMember, Told,
 };
 use quota_split::{Counter, Direction, Full, Part, Recipe, SegmentId, Sight};
-use rm::cluster::{ClusterFrame, Kept, Piece, PiecesTaken, Routed, Transfer};
+use rm::cluster::{ClusterFrame, Kept, KeptV1, Piece, PiecesTaken, Routed, Transfer};
 
 use super::world::{now, plan, share};
 use crate::frames::{check, check_form};
@@ -43,10 +43,9 @@ fn what_is_said_in_elections_has_its_golden_bytes() {
     check(&Addressed { envelope, body: Answer { nonce: 5, promised: None, lower: true } });
     check(&Addressed { envelope, body: Victory(mandate) });
     check(&Addressed { envelope, body: Nack { epoch: EPOCH, promised: EPOCH } });
-    check(&Kept {
-        election: Stored { incarnation: 4, promised: Some(EPOCH) },
-        promised: Some(stamp()),
-    });
+    let (election, promised) = (Stored { incarnation: 4, promised: Some(EPOCH) }, Some(stamp()));
+    check(&KeptV1 { election, promised });
+    check(&Kept { election, promised, bases: Bases::new([(1, 300), (3, 100)]) });
 }
 
 #[test]
@@ -79,6 +78,7 @@ fn what_moves_shares_has_its_golden_bytes() {
     check_form("report", &up(ToCoordinator::Report(report)));
     check_form("ask", &up(ToCoordinator::Ask(Ask { stamp, cells: vec![(1, 9)], urgent: true })));
     check_form("drains", &up(ToCoordinator::Drains { stamp }));
+    check_form("outweighed", &up(ToCoordinator::Outweighed { stamp }));
 }
 
 #[test]
@@ -107,6 +107,7 @@ fn what_a_pair_says_has_its_golden_bytes() {
     check_form("list", &PairMessage::List);
     check_form("hand-over", &PairMessage::HandOver { serial: 3 });
     check_form("declined", &PairMessage::Declined);
+    check_form("bases", &PairMessage::Bases(Bases::new([(1, 300), (3, 100)])));
     check_form("change", &PairMessage::Change { serial: 4, change: change() });
     check_form("calls", &PairMessage::Calls { calls: vec![told], pending: true, last: false });
 }

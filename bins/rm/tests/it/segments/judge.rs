@@ -24,8 +24,6 @@ pub(super) struct Judge {
     pub(super) torn: bool,
     /// Calls under a weight majority that lived elsewhere when a majority took the whole limit.
     beyond: BTreeSet<CallId>,
-    /// Whether nodes may know other weights than others: each part may have a majority by its own.
-    reweighted: bool,
     /// When an epoch was first divided, and whether its majority has taken the whole limit.
     reigns: BTreeMap<Epoch, (Ms, bool)>,
     /// What each node that coordinates and speaks last counted as held: anything, when it has just divided.
@@ -90,11 +88,6 @@ impl Judge {
         }
     }
 
-    /// A document with other weights goes only where links lead.
-    pub(super) fn reweighted(&mut self, plan: &Plan, nodes: &[Node]) {
-        self.reweighted |= nodes.iter().any(|node| weights(&node.plan) != weights(plan));
-    }
-
     /// Every part into which an island falls may give out a limit of its own, and what it has when the
     /// next is formed stays: `full` lets k islands carry k times the limit (§2.7, I4).
     pub(super) fn topology(&mut self, islands: &[Vec<usize>]) {
@@ -133,7 +126,7 @@ impl Judge {
         let (kind, rest) = bytes.split_at(2);
         let kept: Kept = driver::codec::decode(rest).unwrap();
         assert_eq!(kind, <Kept as rm::frames::Frame>::KIND.to_be_bytes());
-        if let Some(before) = self.kept[at] {
+        if let Some(before) = &self.kept[at] {
             let back = kept.promised < before.promised
                 || kept.election.promised < before.election.promised
                 || kept.election.incarnation < before.election.incarnation;
@@ -246,7 +239,7 @@ impl Judge {
         for (index, name) in LIMITED.iter().enumerate() {
             let bound = match *name {
                 "frozen" if !self.torn => self.limits[index],
-                "majority" if !self.torn && !self.reweighted => self.limits[index] + beyond[index],
+                "majority" if !self.torn => self.limits[index] + beyond[index],
                 _ => self.limits[index] * self.islands,
             };
             if bound < used[index] {
@@ -352,10 +345,8 @@ impl Judge {
         self.beyond.clear();
         self.reigns.clear();
         self.limits = [0; 5];
-        self.reweighted = false;
         for node in nodes {
             self.changed(&node.plan);
-            self.reweighted(&node.plan, nodes);
         }
     }
 }
@@ -604,8 +595,4 @@ fn ledger(cluster: &Cluster) -> Option<[u32; 5]> {
 fn limits(plan: &Plan) -> [u32; 5] {
     let tree = plan.division.tree();
     LIMITED.map(|name| tree.node(tree.find(name).unwrap()).limits.calls.unwrap())
-}
-
-fn weights(plan: &Plan) -> Vec<u32> {
-    plan.segments.values().map(|share| share.weight).collect()
 }

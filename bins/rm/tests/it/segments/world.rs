@@ -200,7 +200,6 @@ impl World {
         self.judge.changed(&self.plan);
         if self.wide {
             let plan = Arc::clone(&self.plan);
-            self.judge.reweighted(&plan, &self.nodes);
             return self.post(self.now, Event::Plan { node: at, plan });
         }
         for node in 0..self.nodes.len() {
