@@ -22,11 +22,9 @@ pub(super) struct Fetch {
     pub(super) ask_at: Instant,
 }
 
-/// How much of a document one frame carries.
+/// How much of a document one frame carries, and is on its way to a peer at a time. All others ask at once for
+/// what is new, heartbeats wait behind it in each link, and a node that is silent for three seconds is away.
 pub(super) const PART_LEN: usize = 32 << 10;
-
-/// How many parts are sent at one asking, so that no heartbeat waits behind more.
-pub(super) const PARTS: usize = 4;
 
 /// What was asked for and has not come is asked for again after this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -87,7 +85,7 @@ impl Documents {
 
     fn ask(&mut self, now: Instant) {
         let Some(fetch) = &mut self.fetch else { return };
-        fetch.until = fetch.len.min(fetch.bytes.len() + PARTS * PART_LEN);
+        fetch.until = fetch.len.min(fetch.bytes.len() + PART_LEN);
         fetch.ask_at = now + PATIENCE;
         let offset = u32::try_from(fetch.bytes.len()).unwrap_or(u32::MAX);
         let wanted = DocumentWanted { version: fetch.version, digest: fetch.digest, offset };
@@ -103,10 +101,8 @@ impl Documents {
             return self.say(peer);
         };
         let rest = current.text.as_bytes().get(offset as usize..).unwrap_or_default();
-        let mut offset = offset;
-        for part in rest.chunks(PART_LEN).take(PARTS) {
+        if let Some(part) = rest.chunks(PART_LEN).next() {
             let part = DocumentPart { version, digest, offset, bytes: part.to_vec() };
-            offset = offset.saturating_add(u32::try_from(part.bytes.len()).unwrap_or(u32::MAX));
             self.outputs.push_back(Output::Send { peer, frame: DocumentFrame::Part(part) });
         }
     }

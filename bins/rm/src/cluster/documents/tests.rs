@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use election::Segment;
 
-use super::fetch::{PART_LEN, PARTS};
+use super::fetch::PART_LEN;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ fn a_long_document_comes_in_parts_over_links_that_lose_some() {
         run.loss = Some(seed);
         run.link_all();
         let long = text(9, &"# filler that makes it long\n".repeat(20_000));
-        assert!(PARTS * PART_LEN < long.len());
+        assert!(4 * PART_LEN < long.len());
         run.put(1, &long);
 
         run.settle();
@@ -113,6 +113,40 @@ fn a_long_document_comes_in_parts_over_links_that_lose_some() {
         assert_eq!(run.text(0), long);
         assert!(run.longest <= PART_LEN + 64, "{}", run.longest);
     }
+}
+
+#[test]
+fn what_all_others_of_a_large_cluster_want_at_once_keeps_no_heartbeat_for_long() {
+    let mut node = Documents::new(config(1), None, None);
+    let others: Vec<NodeId> = (2..=40).map(NodeId).collect();
+    let long = text(9, &"# filler that makes it long\n".repeat(40_000));
+    let digest = super::super::document::digest(long.as_bytes());
+    let now = start();
+    for &peer in &others {
+        node.handle_input(now, Input::Link { peer, up: true });
+    }
+    let text = long.into();
+    node.handle_input(now, Input::Put { id: 1, text, force: false });
+    let mut sent = 0;
+    while let Some(output) = node.poll_output() {
+        match output {
+            Output::Read { serial, bytes } => {
+                let document = read(&bytes);
+                node.handle_input(now, Input::Read { serial, document });
+            }
+            Output::Persist { serial, .. } => node.handle_input(now, Input::Persisted(serial)),
+            Output::Send { peer, frame: DocumentFrame::Held(held) } if held.version == 9 => {
+                let wanted = DocumentWanted { version: 9, digest, offset: 0 };
+                let frame = DocumentFrame::Wanted(wanted);
+                node.handle_input(now, Input::Frame { peer, frame });
+            }
+            Output::Send { frame, .. } => sent += frame.encode().1.len(),
+            Output::Document(_) | Output::Answered { .. } | Output::Alarm(_) => {}
+        }
+    }
+
+    // 10 Mbit/s carry so much in little more than a second.
+    assert!((1 << 20..1_300_000).contains(&sent), "{sent} bytes");
 }
 
 #[test]
