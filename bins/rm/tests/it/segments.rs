@@ -5,8 +5,10 @@
 
 mod faults;
 mod frames;
+mod halves;
 mod judge;
 mod leave;
+mod lines;
 mod long;
 mod seeds;
 mod starts;

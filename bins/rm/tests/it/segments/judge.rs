@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use election::{NodeId, Segment, Speaker};
 use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
 use quota_split::{CallId, Counter, Recipe, Sight};
-use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, UsageEvent, Why};
+use rm::cluster::{Alarm, Cluster, ClusterFrame, ClusterView, Kept, Output, Plan, Why};
 
+use super::halves::Halves;
+use super::lines::Lines;
 use super::traffic::Traffic;
 use super::world::{Calls, LIMITED, Live, Ms, Node, PLACES, World};
 
@@ -36,8 +38,8 @@ pub(super) struct Judge {
     /// Whether a node let a call in, or counted anew, in this event.
     decided: Vec<bool>,
     counted: Vec<bool>,
-    /// What the lines of use add up to, by segment: whose lines count, and what they say.
-    told: BTreeMap<Segment, (usize, [u32; 5])>,
+    lines: Lines,
+    halves: Halves,
     /// Calls that pass every limit.
     pub(super) exempt: BTreeSet<CallId>,
     pub(super) traffic: Traffic,
@@ -172,30 +174,12 @@ impl Judge {
             }
             Output::Persist { serial, .. } => *serial,
             Output::Usage(event) => {
-                self.hear_usage(at, segment, event);
+                self.lines.hear(at, segment, event);
                 5
             }
             Output::Passive(_) | Output::Alarm(_) => 5,
         };
         self.trace = (self.trace ^ mark ^ now << 8 ^ at as u64).wrapping_mul(0x0100_0000_01b3);
-    }
-
-    /// Adds up as a reader of the lines does.
-    fn hear_usage(&mut self, at: usize, segment: Segment, event: &UsageEvent) {
-        match event {
-            UsageEvent::Begun { .. } => {
-                self.told.insert(segment, (at, [0; 5]));
-            }
-            UsageEvent::Changed { document, node, counter: Counter::Calls, used, .. } => {
-                let name = &document.tree().node(*node).name;
-                let index = LIMITED.iter().position(|limited| limited == name);
-                let told = self.told.get_mut(&segment).filter(|(begun, _)| *begun == at);
-                if let Some((index, (_, told))) = index.zip(told) {
-                    told[index] = *used;
-                }
-            }
-            UsageEvent::Changed { .. } => {}
-        }
     }
 
     fn saw_frame(&mut self, now: Ms, at: usize, frame: &ClusterFrame) {
@@ -356,6 +340,7 @@ pub(super) fn rest(world: &mut World) -> Result<(), String> {
     if let Some(fault) = &world.judge.fault {
         return Err(fault.clone());
     }
+    world.judge.halves.look(world.now, &world.nodes);
     let islands: Vec<Vec<usize>> = world.islands();
     let mut well = islands.len() == 1;
     for island in islands.iter().filter(|island| world.nodes[island[0]].works()) {
@@ -444,6 +429,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
     let plans = island.iter().map(|at| &world.nodes[*at].plan);
     let plan = plans.max_by_key(|plan| plan.division.version()).ok_or("nobody is here")?;
     let hot_away = hot_away(world, plan, &segments, first);
+    let deaf = world.judge.halves.deaf(world, island);
     let mut sums = [0; 5];
     let mut all = BTreeMap::new();
     let mut well = true;
@@ -455,9 +441,10 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         let at = at.ok_or_else(|| format!("{} speaks and is not here", speaker.node))?;
         let cluster = world.nodes[at].cluster.as_ref().ok_or("a dead node speaks")?;
         let cells = cells(cluster).ok_or_else(|| format!("{} does not count", speaker.node))?;
-        let told = world.judge.told.get(&segment).map_or([0; 5], |(_, told)| *told);
-        // Halves that were torn apart may both have counted, and one of them is read.
-        if !world.judge.torn && told != cells.map(|(_, used)| used) {
+        let told = world.judge.lines.of(segment);
+        // Halves that are torn apart may both count, and one of them is read.
+        let apart = world.judge.torn && deaf.contains(&segment);
+        if !apart && told != cells.map(|(_, used)| used) {
             return Err(format!("{} counts {cells:?}, told was {told:?}", speaker.node));
         }
         let passive = plan.segments[&segment].cold.is_some() && !hot_away;
@@ -466,7 +453,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
                 return Err(format!("{}: passive is {}", view.node, view.passive));
             }
         }
-        check_counts(world, island, at, &cells)?;
+        check_counts(world, &deaf, at, &cells)?;
         all.insert(segment, cells);
         for (index, (cap, used)) in cells.into_iter().enumerate() {
             if passive && 0 < cap {
@@ -476,7 +463,7 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
             well &= used <= cap;
         }
     }
-    check_held(world, island, coordinator, &all)?;
+    check_held(world, &deaf, coordinator, &all)?;
     let is_whole = segments.len() == plan.segments.len();
     let limits = limits(plan);
     for (index, name) in LIMITED.iter().enumerate() {
@@ -496,11 +483,10 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
 /// The coordinator counts as held what is held, and not a call more: no part is lost between them.
 fn check_held(
     world: &World,
-    island: &[usize],
+    deaf: &[Segment],
     coordinator: NodeId,
     cells: &BTreeMap<Segment, [(u32, u32); 5]>,
 ) -> Result<(), String> {
-    let deaf: Vec<Segment> = deaf(world, island);
     let node = world.nodes.iter().find(|node| node.id == coordinator);
     let Some(cluster) = node.and_then(|node| node.cluster.as_ref()) else { return Ok(()) };
     for tenant in cluster.tenants_from(0) {
@@ -531,29 +517,15 @@ fn check_held(
     Ok(())
 }
 
-/// Returns the segments whose halves do not talk: who speaks does not hear which calls of the other end.
-fn deaf(world: &World, island: &[usize]) -> Vec<Segment> {
-    let is_deaf = |node: &Node| match node.partner {
-        Some(partner) if world.nodes[partner].cluster.is_some() => {
-            !island.contains(&partner) || node.connection.is_none()
-        }
-        // What a partner took with it may count for a minute.
-        Some(_) => true,
-        None => false,
-    };
-    let nodes = island.iter().map(|at| &world.nodes[*at]);
-    nodes.filter(|node| is_deaf(node)).map(|node| node.id.segment).collect()
-}
-
 /// Counters equal the calls that live, where both halves of a segment talk.
 fn check_counts(
     world: &World,
-    island: &[usize],
+    deaf: &[Segment],
     at: usize,
     cells: &[(u32, u32); 5],
 ) -> Result<(), String> {
     let node = &world.nodes[at];
-    let together = !deaf(world, island).contains(&node.id.segment);
+    let together = !deaf.contains(&node.id.segment);
     let segment = |live: &&Live| world.nodes[live.owner].id.segment == node.id.segment;
     let live = world.calls.count(world.calls.iter().filter(segment));
     for (index, (_, used)) in cells.iter().enumerate() {

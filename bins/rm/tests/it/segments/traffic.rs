@@ -26,6 +26,8 @@ struct Node {
     id: NodeId,
     now: Counts,
     before: Counts,
+    /// How many periods before this one its disk hung in, without one between in which it did not.
+    hung: usize,
     /// The last message of its own: who is not linked is reached over all others, by copies of it.
     said: Option<(u128, u64)>,
     /// Whom it heard when it last beat.
@@ -79,6 +81,7 @@ impl Traffic {
             id,
             now: Counts::default(),
             before: Counts::default(),
+            hung: 0,
             said: None,
             heard: Vec::new(),
             states: BTreeMap::new(),
@@ -134,6 +137,8 @@ impl Traffic {
         });
         self.period = period;
         for node in &mut self.nodes {
+            let hangs = node.now.hangs || node.before.hangs;
+            node.hung = if hangs { node.hung + 1 } else { 0 };
             node.before = std::mem::take(&mut node.now);
         }
         fault
@@ -164,8 +169,9 @@ impl Node {
             ("shares of others", said.told_on, heard.shares + before.shares),
             ("its pair", said.pair, calls + 60),
         ];
-        let hangs = self.now.hangs || self.before.hangs;
-        let too_much = |(_, count, most): &(_, usize, usize)| !hangs && most < count;
+        // What a disk held back comes at once when it writes again: of that period and all in which it hung.
+        let periods = if self.now.hangs || self.before.hangs { self.hung + 2 } else { 1 };
+        let too_much = |(_, count, most): &(_, usize, usize)| periods * most < *count;
         laws.into_iter().find(too_much).map(|(what, ..)| what)
     }
 
