@@ -330,11 +330,14 @@ impl Speaker {
                 self.drain(now);
                 self.stay(now, outputs);
             }
+            // The other speaks by now, if it was handed the part: it holds all that was sent before.
+            PairMessage::State { .. }
+            | PairMessage::Change { .. }
+            | PairMessage::Current { .. } => {
+                self.give_way(now);
+            }
             // The other was the speaker until now.
             PairMessage::HandOver { .. }
-            | PairMessage::State { .. }
-            | PairMessage::Change { .. }
-            | PairMessage::Current { .. }
             | PairMessage::List
             | PairMessage::Bases(_)
             | PairMessage::Waits { .. }
@@ -415,6 +418,16 @@ impl Speaker {
         self.leave_at = Some(now + self.config.period);
         for (call, exempt) in asks {
             self.request(now, call, exempt, true, outputs);
+        }
+    }
+
+    /// The partner has the part that it was handed: this node lets nothing in, as long as it hears so and
+    /// until the election tells it, which may take longer.
+    fn give_way(&mut self, now: Instant) {
+        if self.leaving.is_some() || self.leave_at.is_some() {
+            let until = now + 2 * self.config.period;
+            let asks = self.leaving.take().map(|leaving| leaving.asks).unwrap_or_default();
+            self.leaving = Some(Leaving { asks, until });
         }
     }
 

@@ -209,6 +209,26 @@ fn who_leaves_goes_on_while_nobody_takes_its_part() {
     assert_eq!(pair.used(1), Some(0), "who can takes it in the end");
 }
 
+/// What an election says of it can be lost, and is told again a second or two later.
+#[test]
+fn who_has_handed_its_part_over_lets_nothing_in_before_it_hears_who_speaks() {
+    let mut pair = Two::with_share(3);
+    pair.uncertain = true;
+    pair.input(0, PairInput::Leave);
+    assert!(pair.nodes.iter().all(|node| node.member().is_some()), "both speak");
+
+    pair.request(0, 1, false);
+    pair.pass(2_500);
+    assert_eq!(pair.verdicts.get(&1), None, "it waits");
+    pair.request(1, 2, false);
+    assert!(pair.verdicts[&2].is_ok());
+
+    pair.lives_at[1] = vec![call(2)];
+    pair.input(0, PairInput::Role(Role::Partner));
+    assert!(pair.verdicts[&1].is_ok());
+    assert_eq!((pair.used(0), pair.used(1)), (None, Some(2)));
+}
+
 #[test]
 fn who_takes_a_part_over_and_hears_no_list_counts_what_it_holds_copies_of() {
     let mut pair = Two::with_share(3);

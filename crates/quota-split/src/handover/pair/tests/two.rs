@@ -20,6 +20,8 @@ pub(super) struct Two {
     /// Loses what hands a part over.
     pub(super) loses_offers: bool,
     pub(super) loses_changes: bool,
+    /// Whether only who takes a part over hears of it.
+    pub(super) uncertain: bool,
     /// How often the whole state arrived.
     pub(super) whole: u32,
     /// How often a node told that it counts from now on.
@@ -53,6 +55,7 @@ impl Two {
             refused: Vec::new(),
             loses_offers: false,
             loses_changes: false,
+            uncertain: false,
             whole: 0,
             begun: 0,
             verdicts: std::collections::BTreeMap::new(),
@@ -134,7 +137,9 @@ impl Two {
             }
             if let Some(at) = self.takes_over.take() {
                 self.input(at, PairInput::Role(Role::Speaker));
-                self.input(1 - at, PairInput::Role(Role::Partner));
+                if !self.uncertain {
+                    self.input(1 - at, PairInput::Role(Role::Partner));
+                }
             }
             let Some((to, message)) = self.mail.pop_front() else { return };
             self.whole += u32::from(matches!(message, PairMessage::State { .. }));
