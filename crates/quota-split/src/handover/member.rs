@@ -35,7 +35,7 @@ pub struct Member {
     ledger: Ledger,
     /// Promised by an earlier life, whose grants must not be taken for this one's.
     floor: Option<Stamp>,
-    /// The version of the document that last grew while every segment was a member.
+    /// The version of the document that last grew while every segment was a member, or first.
     settled: Option<u64>,
     bases: Bases,
     /// The division in which the newest of them was promised.

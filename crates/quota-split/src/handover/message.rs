@@ -196,7 +196,7 @@ pub struct Promise {
     pub held: Vec<(u32, u32)>,
     /// A digest of the targets.
     pub digest: u64,
-    /// The version of the document that last grew while every segment was a member.
+    /// The version of the document that last grew while every segment was a member, or first.
     pub settled: Option<u64>,
 }
 

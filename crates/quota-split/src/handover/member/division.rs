@@ -110,7 +110,8 @@ impl Member {
             self.news.note(None);
             // It is word from the coordinator as a lease is: who has lapsed may use what it is granted.
             self.renew(now);
-            if followed.sight == Sight::Whole {
+            // Its first shares count as those of all: what the others have by then follows the same document.
+            if followed.sight == Sight::Whole || self.settled.is_none() {
                 self.settled = Some(followed.document);
             }
             if self.added == Some(grow.stamp) {
