@@ -1,6 +1,6 @@
 //! What the machine needs to know of a cluster document.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use election::{Cold, Segment};
@@ -47,9 +47,16 @@ impl From<&ClusterDocument> for Plan {
 }
 
 impl Plan {
+    /// Returns the cold segments, each with all that it covers: whom the document does not name is no hot
+    /// segment that they would have to stand in for, whatever links there are to it.
     pub(super) fn cold(&self) -> BTreeMap<Segment, Cold> {
-        let cold = self.segments.iter();
-        cold.filter_map(|(segment, share)| Some((*segment, share.cold.clone()?))).collect()
+        let hot = || self.segments.iter().filter(|(_, share)| share.cold.is_none());
+        let all = || hot().map(|(segment, _)| *segment).collect();
+        let cold = |(segment, share): (&Segment, &Share)| {
+            let Cold { covers, witness } = share.cold.clone()?;
+            Some((*segment, Cold { covers: Some(covers.unwrap_or_else(all)), witness }))
+        };
+        self.segments.iter().filter_map(cold).collect()
     }
 
     pub(super) fn is_cold(&self, segment: Segment) -> bool {
@@ -62,17 +69,28 @@ impl Plan {
     }
 
     /// Returns every segment with its weight, among those that are present and those that get a share.
+    /// One that is present and not named gets nothing, and what it still carries counts until it ends.
     pub(super) fn parts(
         &self,
-        present: impl Fn(Segment) -> bool,
+        present: &BTreeSet<Segment>,
         shares: impl Fn(Segment) -> bool,
     ) -> Vec<Part> {
         let part = |(&segment, share): (&Segment, &Share)| Part {
             segment: u32::from(segment.0),
             weight: if shares(segment) { share.weight } else { 0 },
             usual: if share.cold.is_some() { 0 } else { share.weight },
-            present: present(segment),
+            present: present.contains(&segment),
         };
-        self.segments.iter().map(part).collect()
+        let stranger = |segment: &Segment| Part {
+            segment: u32::from(segment.0),
+            weight: 0,
+            usual: 0,
+            present: true,
+        };
+        // Who has no document divides nothing.
+        let strangers = present
+            .iter()
+            .filter(|it| !self.segments.is_empty() && !self.segments.contains_key(it));
+        self.segments.iter().map(part).chain(strangers.map(stranger)).collect()
     }
 }

@@ -93,18 +93,20 @@ impl Cluster {
         let speaker = |segment| self.speakers.get(segment).copied();
         self.divided_for = members.iter().map(speaker).collect();
         let takes = |it| shares.contains(&it) && !self.drains(it);
-        let mut parts = self.plan.parts(|it| members.contains(&it), takes);
+        let mut parts = self.plan.parts(&members, takes);
         if !has_weight(&parts) {
             // Nobody else could take what they have.
-            parts = self.plan.parts(|it| members.contains(&it), |it| shares.contains(&it));
+            parts = self.plan.parts(&members, |it| shares.contains(&it));
         }
         let zero = !has_weight(&parts) && !shares.is_empty();
         if zero {
-            let some = shares.iter().any(|it| takes(*it));
+            let named = |it| self.plan.segments.contains_key(&it);
+            let some = shares.iter().any(|it| named(*it) && takes(*it));
             // A cold one that is not needed would get a part too, were they left at zero.
             for part in &mut parts {
                 let it = segment(SegmentId(part.segment));
-                part.weight = u32::from(if some { takes(it) } else { shares.contains(&it) });
+                let gets = if some { takes(it) } else { shares.contains(&it) };
+                part.weight = u32::from(named(it) && gets);
             }
         }
         let epoch = of_division(mandate.epoch);

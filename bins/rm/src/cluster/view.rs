@@ -153,7 +153,8 @@ impl Cluster {
             let id = quota_split::SegmentId(u32::from(segment.0));
             Some((segment, self.coordinator.held(id, place)?))
         };
-        self.plan.segments.keys().filter_map(held).collect()
+        let leads = self.coordinator.stamp().and_then(|_| self.elector.mandate());
+        leads.map(Mandate::segments).unwrap_or_default().iter().filter_map(held).collect()
     }
 }
 

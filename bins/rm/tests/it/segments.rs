@@ -10,6 +10,7 @@ mod judge;
 mod leave;
 mod lines;
 mod long;
+mod named;
 mod seeds;
 mod starts;
 mod traffic;

@@ -102,26 +102,28 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
     }
     let plans = island.iter().map(|at| &world.nodes[*at].plan);
     let plan = plans.max_by_key(|plan| plan.division.version()).ok_or("nobody is here")?;
+    if plan.segments.is_empty() {
+        // Nothing is divided without a document.
+        return Ok(false);
+    }
     let hot_away = hot_away(world, plan, &segments, first);
     let deaf = world.judge.halves.deaf(world, island);
     let mut sums = [0; 5];
     let mut all = BTreeMap::new();
     let mut well = true;
+    let named = |segment: &Segment| plan.segments.contains_key(segment);
+    let any_named = segments.iter().any(named);
     for &segment in &segments {
-        let speaker = first.segments[&segment]
-            .speaker
-            .ok_or_else(|| format!("nobody speaks for {segment}"))?;
-        let at = island.iter().copied().find(|at| world.nodes[*at].id == speaker.node);
-        let at = at.ok_or_else(|| format!("{} speaks and is not here", speaker.node))?;
-        let cluster = world.nodes[at].cluster.as_ref().ok_or("a dead node speaks")?;
-        let cells = cells(cluster).ok_or_else(|| format!("{} does not count", speaker.node))?;
+        let (at, cells) = counts(world, island, first, segment)?;
+        let speaker = world.nodes[at].id;
         let told = world.judge.lines.of(segment);
         // Halves that are torn apart may both count, and one of them is read.
         let apart = world.judge.torn && deaf.contains(&segment);
         if !apart && told != cells.map(|(_, used)| used) {
-            return Err(format!("{} counts {cells:?}, told was {told:?}", speaker.node));
+            return Err(format!("{speaker} counts {cells:?}, told was {told:?}"));
         }
-        let passive = plan.segments[&segment].cold.is_some() && !hot_away;
+        let is_cold = plan.segments.get(&segment).is_some_and(|share| share.cold.is_some());
+        let passive = is_cold && !hot_away;
         for (_, view) in views.iter().filter(|(_, view)| view.node.segment == segment) {
             if view.passive != passive {
                 return Err(format!("{}: passive is {}", view.node, view.passive));
@@ -133,12 +135,16 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
             if passive && 0 < cap {
                 return Err(format!("{segment} is passive and has {cap} of {}", LIMITED[index]));
             }
+            if any_named && !named(&segment) && 0 < cap {
+                let name = LIMITED[index];
+                return Err(format!("{segment} is in no document and has {cap} of {name}"));
+            }
             sums[index] += cap;
             well &= used <= cap;
         }
     }
     check_held(world, &deaf, coordinator, &all)?;
-    let is_whole = segments.len() == plan.segments.len();
+    let is_whole = plan.segments.keys().all(|segment| segments.contains(segment));
     let limits = limits(plan);
     for (index, name) in LIMITED.iter().enumerate() {
         let over = limits[index] < sums[index];
@@ -152,6 +158,26 @@ fn rest_in(world: &World, island: &[usize]) -> Result<bool, String> {
         well &= !over;
     }
     Ok(well)
+}
+
+/// Returns who counts the calls of a segment, and what it may have and has.
+fn counts(
+    world: &World,
+    island: &[usize],
+    view: &ClusterView,
+    segment: Segment,
+) -> Result<(usize, [(u32, u32); 5]), String> {
+    let of = |at: usize| world.nodes[at].cluster.as_ref().and_then(cells);
+    let Some(told) = view.segments.get(&segment) else {
+        // No document names it, and nobody shows who speaks for it.
+        let mut here = island.iter().filter(|at| world.nodes[**at].id.segment == segment);
+        let counts = here.find_map(|at| Some((*at, of(*at)?)));
+        return counts.ok_or_else(|| format!("nobody counts for {segment}"));
+    };
+    let speaker = told.speaker.ok_or_else(|| format!("nobody speaks for {segment}"))?.node;
+    let at = island.iter().copied().find(|at| world.nodes[*at].id == speaker);
+    let at = at.ok_or_else(|| format!("{speaker} speaks and is not here"))?;
+    Ok((at, of(at).ok_or_else(|| format!("{speaker} does not count"))?))
 }
 
 /// The coordinator counts as held what is held, and not a call more: no part is lost between them.
