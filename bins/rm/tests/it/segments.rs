@@ -6,6 +6,7 @@
 mod faults;
 mod frames;
 mod halves;
+mod joins;
 mod judge;
 mod leave;
 mod lines;

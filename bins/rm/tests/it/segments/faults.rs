@@ -6,7 +6,8 @@ use election::{NodeId, Segment};
 use quota_split::Lending;
 use rm::cluster::{Input, Share};
 
-use super::world::{Dice, Ms, World, plan_lending, share};
+use super::joins;
+use super::world::{Dice, Kind, Ms, World, plan_lending, share};
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -28,6 +29,8 @@ enum Fault {
     OneWayPartition,
     Changes,
     Mute,
+    Join,
+    Remove,
 }
 
 /// Healing and returning often, or all would end in pieces.
@@ -56,6 +59,9 @@ const FAULTS: [Fault; 20] = [
 
 /// What strikes wider worlds too.
 const MORE: [Fault; 4] = [Fault::OneWayPartition, Fault::Changes, Fault::Changes, Fault::Mute];
+
+/// What strikes worlds in which segments come and go.
+const JOINS: [Fault; 4] = [Fault::Join, Fault::Join, Fault::Join, Fault::Remove];
 
 /// Two to five segments with one or two nodes each, eight nodes at the most; sometimes one is cold.
 pub(super) fn cluster(dice: &mut Dice) -> (Vec<NodeId>, BTreeMap<Segment, Share>) {
@@ -91,22 +97,22 @@ pub(super) fn limits(dice: &mut Dice) -> [u32; 5] {
 /// Does one fault, or nothing where there is nothing to break. Returns for how long it goes on.
 pub(super) fn strike(world: &mut World) -> Ms {
     let all: Vec<usize> = (0..world.nodes.len()).collect();
-    let is_dead = |at: &usize| world.nodes[*at].cluster.is_none();
+    let is_dead = |at: &usize| world.nodes[*at].cluster.is_none() && world.nodes[*at].enrolled;
     let working: Vec<usize> = all.iter().copied().filter(|at| world.nodes[*at].works()).collect();
     let dead: Vec<usize> = all.iter().copied().filter(is_dead).collect();
     if working.len() < 2 {
         for at in dead {
             world.start(at);
         }
+        if let Some(&at) = working.first().filter(|_| world.joins()) {
+            joins::join(world, at);
+        }
         world.topology();
         return 0;
     }
     let at = world.dice.pick(&working);
     let other = world.dice.pick(&all);
-    let fault = match world.wide {
-        true if world.dice.hits(15) => world.dice.pick(&MORE),
-        true | false => world.dice.pick(&FAULTS),
-    };
+    let fault = choose(world);
     match fault {
         Fault::Crash => world.crash(at),
         Fault::CrashSpeaker => {
@@ -130,10 +136,7 @@ pub(super) fn strike(world: &mut World) -> Ms {
             world.pause(at, span, clock_ran);
             return span;
         }
-        Fault::Leave => {
-            world.nodes[at].leaves_in = Some(world.nodes[at].life);
-            world.feed(at, Input::Leave);
-        }
+        Fault::Leave => leave(world, at),
         Fault::OneWayCut => {
             if at != other {
                 world.cut(at, other);
@@ -155,11 +158,26 @@ pub(super) fn strike(world: &mut World) -> Ms {
             let until = world.now + world.dice.range(1_000, 8_000);
             world.muted.insert(at, until);
         }
+        Fault::Join => joins::join(world, at),
+        Fault::Remove => joins::remove(world, &working),
         Fault::DiskHangs => world.nodes[at].disk_hangs = true,
         Fault::DiskIsFree => all.iter().for_each(|at| world.release_disk(*at)),
     }
     world.topology();
     0
+}
+
+fn choose(world: &mut World) -> Fault {
+    match world.kind {
+        Kind::Joining if world.dice.hits(25) => world.dice.pick(&JOINS),
+        Kind::Wide | Kind::Joining if world.dice.hits(15) => world.dice.pick(&MORE),
+        Kind::First | Kind::Wide | Kind::Joining => world.dice.pick(&FAULTS),
+    }
+}
+
+pub(super) fn leave(world: &mut World, at: usize) {
+    world.nodes[at].leaves_in = Some(world.nodes[at].life);
+    world.feed(at, Input::Leave);
 }
 
 fn crash_segment(world: &mut World, at: usize) {
@@ -182,7 +200,7 @@ pub(super) fn mend(world: &mut World) {
         if world.nodes[at].disk_hangs {
             world.release_disk(at);
         }
-        if world.nodes[at].cluster.is_none() {
+        if world.nodes[at].cluster.is_none() && world.nodes[at].enrolled {
             world.start(at);
         }
     }
@@ -212,10 +230,15 @@ fn partition(world: &mut World, tears: bool, both: bool) {
 
 /// Gives a node a document.
 fn change(world: &mut World, at: usize) {
-    let mut segments = world.plan.segments.clone();
+    let segments = world.plan.segments.clone();
+    change_among(world, at, segments);
+}
+
+/// Gives a node a document that names these segments.
+pub(super) fn change_among(world: &mut World, at: usize, mut segments: BTreeMap<Segment, Share>) {
     for share in segments.values_mut() {
         if world.dice.hits(40) {
-            let none = world.wide && world.dice.hits(15);
+            let none = world.kind.is_wide() && world.dice.hits(15);
             share.weight = if none { 0 } else { weight(&mut world.dice) };
         }
     }
@@ -229,7 +252,7 @@ fn change(world: &mut World, at: usize) {
     let limits = limits(&mut world.dice);
     let version = world.plan.division.version() + 1;
     // One document may say otherwise than the next.
-    let ticks = world.wide && world.dice.hits(30);
+    let ticks = world.kind.is_wide() && world.dice.hits(30);
     let lending = if ticks { Lending::Tick } else { Lending::Hold };
     world.change(at, plan_lending(version, limits, segments, lending));
 }

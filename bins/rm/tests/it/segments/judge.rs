@@ -30,6 +30,8 @@ pub(super) struct Judge {
     pub(super) torn: bool,
     /// Calls under a weight majority that lived elsewhere when a majority took the whole limit.
     beyond: BTreeSet<CallId>,
+    /// Calls of segments that the newest document does not name, where it may not reach them.
+    outside: BTreeSet<CallId>,
     /// When an epoch was first divided, and whether its majority has taken the whole limit.
     reigns: BTreeMap<Epoch, (Ms, bool)>,
     /// What each node that coordinates and speaks last counted as held: anything, when it has just divided.
@@ -89,6 +91,9 @@ impl Judge {
     }
 
     pub(super) fn changed(&mut self, plan: &Plan) {
+        if plan.segments.is_empty() {
+            return;
+        }
         for (limit, new) in self.limits.iter_mut().zip(limits(plan)) {
             *limit = new.max(*limit);
         }
@@ -219,15 +224,28 @@ impl Judge {
         }
     }
 
+    /// A document that no longer names a segment says that it is gone: its part is given to others. Where it
+    /// is cut off, and lives, nobody there can know what it carries, so that this counts beyond a frozen
+    /// limit.
+    pub(super) fn watch_outside(&mut self, plan: &Plan, nodes: &[Node], calls: &Calls) {
+        if 1 < self.islands {
+            let is_named = |live: &&Live| plan.segments.contains_key(&nodes[live.owner].id.segment);
+            let strangers = calls.iter().filter(|live| !is_named(live));
+            self.outside.extend(strangers.map(|live| live.call.id));
+        }
+    }
+
     /// Use is never above the limit, for each island that there may be.
     pub(super) fn watch_calls(&mut self, now: Ms, calls: &Calls) {
         let used = calls.counted();
         self.beyond.retain(|call| calls.get(*call).is_some());
         let beyond = calls.count(self.beyond.iter().filter_map(|call| calls.get(*call)));
+        self.outside.retain(|call| calls.get(*call).is_some());
+        let outside = calls.count(self.outside.iter().filter_map(|call| calls.get(*call)));
         for (index, name) in LIMITED.iter().enumerate() {
             let bound = match *name {
-                "frozen" if !self.torn => self.limits[index],
-                "majority" if !self.torn => self.limits[index] + beyond[index],
+                "frozen" if !self.torn => self.limits[index] + outside[index],
+                "majority" if !self.torn => self.limits[index] + beyond[index] + outside[index],
                 _ => self.limits[index] * self.islands,
             };
             if bound < used[index] {
@@ -267,9 +285,11 @@ impl Judge {
             let mut segments: BTreeMap<Segment, (u32, u32)> = BTreeMap::new();
             for (node, cells) in nodes.iter().zip(&self.cells) {
                 let Some(cells) = cells else { continue };
+                let hands_over = hands_over(nodes, node, |partner| self.cells[partner].is_some());
                 // Who has only just started may count the calls of a partner that speaks; they are the same.
                 let (caps, used) = segments.entry(node.id.segment).or_default();
-                (*caps, *used) = (*caps + cells[index].0, cells[index].1.max(*used));
+                let cap = if hands_over { 0 } else { cells[index].0 };
+                (*caps, *used) = (*caps + cap, cells[index].1.max(*used));
             }
             let held: u32 = segments.values().map(|(caps, used)| caps.max(used)).sum();
             if self.limits[index] < held {
@@ -303,6 +323,10 @@ impl Judge {
         self.watch_ledger(now, at, nodes);
         let Some(cluster) = &nodes[at].cluster else { return };
         let Some(cells) = cells(cluster) else { return };
+        let counts = |at: usize| nodes[at].cluster.as_ref().and_then(self::cells).is_some();
+        if decided && !self.torn && self.islands == 1 && hands_over(nodes, &nodes[at], counts) {
+            self.fail(now, format!("node {at} lets a call in that its partner counts too"));
+        }
         for (index, (cap, used)) in cells.into_iter().enumerate() {
             let grew = self.used[at][index] < used && !counted;
             // What was lent may be asked back in the moment in which it is used.
@@ -331,12 +355,20 @@ impl Judge {
         self.look_at_cells(nodes);
         self.torn = false;
         self.beyond.clear();
+        self.outside.clear();
         self.reigns.clear();
         self.limits = [0; 5];
-        for node in nodes {
+        for node in nodes.iter().filter(|node| !node.plan.segments.is_empty()) {
             self.changed(&node.plan);
         }
     }
+}
+
+/// Whether a node was told to leave, and its partner, which was not, `counts` already: then this one lets
+/// nothing in, whatever it had.
+fn hands_over(nodes: &[Node], node: &Node, counts: impl Fn(usize) -> bool) -> bool {
+    let leaves = |node: &Node| node.leaves_in == Some(node.life);
+    leaves(node) && node.partner.is_some_and(|it| counts(it) && !leaves(&nodes[it]))
 }
 
 /// Returns cap and use of the limited nodes, while this one speaks.

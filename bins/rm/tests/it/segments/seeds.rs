@@ -1,13 +1,15 @@
 //! Random worlds: faults, one after the other or several at once, and after each of them quiet.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rm::cluster::PIECE_LEN;
 use testkit::seeds;
 
 use super::faults::{cluster, limits, mend, strike};
+use super::joins::late;
 use super::judge::{all_follow_one, rest};
-use super::world::{Ms, World, plan};
+use super::world::{Kind, Ms, World, plan};
 
 /// Longer than any bound: healing, stability of a cold site, leases, calls that drain.
 const QUIET: Ms = 28_000;
@@ -24,7 +26,7 @@ const LOST: Ms = 11_000;
 /// where use is more and a ledger that falls below a grant on its way, both before a call passes the limit.
 #[test]
 fn no_limit_is_passed_and_none_leaks_whatever_happens_to_segments() {
-    seeds::each(0..300, |seed| live(seed, true).map(drop));
+    seeds::each(0..300, |seed| live(seed, Kind::Joining).map(drop));
 }
 
 /// Worlds beyond the usual ones that found faults: of calls that were counted too few while a dead
@@ -34,7 +36,10 @@ fn no_limit_is_passed_and_none_leaks_whatever_happens_to_segments() {
 /// of a division that could not be obeyed any more while the word of it was lost (6548), of a lease that
 /// came after what was granted (3584), of a stand-in for a segment that had started anew (9157); and those
 /// that the judge found fault with: a dead node's calls live on in another island (8268), calls of halves
-/// that cannot talk, or of a dead one, are counted above a lowered limit (6638, 7964).
+/// that cannot talk, or of a dead one, are counted above a lowered limit (6638, 7964). Of those in which
+/// segments join: of halves that both let calls in while the word of who speaks was lost (4832), of a frozen
+/// limit that grew by two documents apart (3024); a segment that a document took out while it was cut off
+/// (1159).
 #[test]
 fn worlds_that_found_faults_pass() {
     let seeds = [
@@ -42,22 +47,27 @@ fn worlds_that_found_faults_pass() {
         16814, 17912,
     ];
     for seed in seeds {
-        live(seed, false).unwrap();
+        live(seed, Kind::First).unwrap();
+    }
+    for seed in [1159, 3024, 4832] {
+        live(seed, Kind::Joining).unwrap();
     }
 }
 
 #[test]
 fn a_world_lives_again_as_it_did() {
-    for seed in [0, 1, 2] {
-        assert_eq!(live(seed, true), live(seed, true));
+    for kind in [Kind::First, Kind::Wide, Kind::Joining] {
+        for seed in [0, 1, 2] {
+            assert_eq!(live(seed, kind), live(seed, kind));
+        }
+        assert_ne!(live(0, kind), live(1, kind));
     }
-    assert_ne!(live(0, true), live(1, true));
 }
 
-/// Lives one world, as wide as they are now or as they were; returns what can tell it from others.
-pub(super) fn live(seed: u64, wide: bool) -> Result<u64, String> {
+/// Lives one world, of the kind that they are now or that they were; returns what can tell it from others.
+pub(super) fn live(seed: u64, kind: Kind) -> Result<u64, String> {
     let say = |text| format!("seed {seed}: {text}");
-    let mut world = begin(seed, wide);
+    let mut world = begin(seed, kind);
     quiet(&mut world).map_err(say)?;
     for burst in 0..3 {
         for _ in 0..world.dice.range(1, 4) {
@@ -77,19 +87,37 @@ pub(super) fn live(seed: u64, wide: bool) -> Result<u64, String> {
     Ok(world.judge.trace)
 }
 
-fn begin(seed: u64, wide: bool) -> World {
+fn begin(seed: u64, kind: Kind) -> World {
     let mut dice = super::world::Dice::new(seed);
-    let (ids, segments) = cluster(&mut dice);
+    let (ids, mut segments) = cluster(&mut dice);
+    let absent = match kind {
+        Kind::Joining => late(&mut dice, &mut segments),
+        Kind::First | Kind::Wide => BTreeMap::new(),
+    };
     let limits = limits(&mut dice);
-    let mut world = World::new(seed, &ids, Arc::new(plan(1, limits, segments)));
+    let plan = Arc::new(plan(1, limits, segments));
+    let mut world = World::new(seed, &ids, plan);
     // Every third network loses, repeats and reorders.
     world.bad = seed % 3 == 2;
     // In every other all calls are in some share, so that the shares can be added up.
     world.exempts = seed % 2 == 1;
     // In every fourth most of what divisions say is too long for one frame.
     world.piece_len = if seed % 4 == 3 { 64 } else { PIECE_LEN };
-    world.wide = wide;
+    world.kind = kind;
+    for node in world.nodes.iter_mut().filter(|node| absent.contains_key(&node.id.segment)) {
+        node.enrolled = false;
+    }
+    // Files name those that a document names, and whom they will.
+    for segment in absent.keys().filter(|it| !world.plan.segments.contains_key(it)) {
+        if world.dice.hits(50) {
+            world.known.retain(|id| id.segment != *segment);
+        }
+    }
+    world.absent = absent;
     for at in 0..ids.len() {
+        if !world.nodes[at].enrolled {
+            continue;
+        }
         let pause = world.dice.range(0, 300);
         world.run_for(pause);
         world.start(at);
@@ -98,6 +126,8 @@ fn begin(seed: u64, wide: bool) -> World {
 }
 
 fn quiet(world: &mut World) -> Result<(), String> {
+    // Who was told to start or to end does so.
+    world.run_for(world.busy_until.saturating_sub(world.now));
     for at in 0..world.nodes.len() {
         world.release_disk(at);
     }

@@ -1,22 +1,25 @@
 //! Nodes, their disks, their calls and the network between them.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use election::NodeId;
+use election::{NodeId, Segment};
 use quota_split::handover::Timing;
 use quota_split::{Call, CallId, Direction, Tree};
 use rm::cluster::{Cluster, ClusterFrame, Config, Input, Output, PIECE_LEN, Plan};
 
+use super::joins::Absent;
 use super::judge::Judge;
 
 pub(super) use calls::{Calls, Live};
+use due::Due;
 use plans::PROFILES;
-pub(super) use plans::{Dice, LIMITED, PLACES, plan, plan_lending, share};
+pub(super) use plans::{Dice, LIMITED, PLACES, nothing, plan, plan_lending, share};
 
 mod calls;
+mod due;
 mod network;
 mod plans;
 
@@ -34,8 +37,13 @@ pub(super) struct World {
     pub(super) plan: Arc<Plan>,
     pub(super) nodes: Vec<Node>,
     pub(super) cuts: BTreeSet<(usize, usize)>,
-    /// Whether documents go only where links lead, and what else few worlds have.
-    pub(super) wide: bool,
+    pub(super) kind: Kind,
+    /// Segments that are to join, or are being taken out.
+    pub(super) absent: BTreeMap<Segment, Absent>,
+    /// Whose nodes the files name.
+    pub(super) known: BTreeSet<NodeId>,
+    /// When the last process starts or ends of those that were told to.
+    pub(super) busy_until: Ms,
     /// Until when no report of a node arrives.
     pub(super) muted: BTreeMap<usize, Ms>,
     pub(super) calls: Calls,
@@ -56,6 +64,10 @@ pub(super) struct World {
 pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) partner: Option<usize>,
+    /// Whether it is to run.
+    pub(super) enrolled: bool,
+    /// Whom it has links to, where they have one to it.
+    pub(super) peers: BTreeSet<NodeId>,
     pub(super) cluster: Option<Cluster>,
     pub(super) life: u64,
     /// The life in which it was told to leave, and from then on takes no new calls.
@@ -82,8 +94,18 @@ pub(super) struct Node {
     died_among: Vec<usize>,
 }
 
+/// What may happen in a world; each kind has what the one before has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    First,
+    /// Documents go only where links lead, and what else few worlds have.
+    Wide,
+    /// Segments join, and are taken out.
+    Joining,
+}
+
 #[derive(Clone, Debug)]
-enum Event {
+pub(super) enum Event {
     Deliver { to: usize, from: NodeId, frame: ClusterFrame, connection: Option<u64> },
     Wake { node: usize, life: u64 },
     Written { node: usize, life: u64, serial: u64, bytes: Vec<u8> },
@@ -94,28 +116,30 @@ enum Event {
     Link { node: usize, life: u64, up: bool },
     Relink { node: usize },
     Fence { node: usize, victim: usize, life: u64, told: bool },
-}
-
-/// An event, when it happens, and its number.
-struct Due {
-    at: Reverse<(Ms, u64)>,
-    event: Box<Event>,
+    Peers { node: usize },
+    Start { node: usize },
+    Stop { node: usize, forgotten: bool },
 }
 
 impl World {
     pub(super) fn new(seed: u64, ids: &[NodeId], plan: Arc<Plan>) -> Self {
         let partner =
             |id: &NodeId| ids.iter().position(|it| it.segment == id.segment && it.rm != id.rm);
+        let peers = |id: NodeId| ids.iter().copied().filter(move |peer| *peer != id).collect();
+        let node = |id: &NodeId| Node::new(*id, partner(id), peers(*id), &plan);
         let mut world = Self {
             now: 0,
             origin: now(),
             dice: Dice::new(seed),
             bad: false,
             piece_len: PIECE_LEN,
-            nodes: ids.iter().map(|id| Node::new(*id, partner(id), &plan)).collect(),
+            nodes: ids.iter().map(node).collect(),
             judge: Judge::new(&plan, ids),
             cuts: BTreeSet::new(),
-            wide: false,
+            kind: Kind::First,
+            absent: BTreeMap::new(),
+            known: ids.iter().copied().collect(),
+            busy_until: 0,
             muted: BTreeMap::new(),
             calls: Calls::new(plan.division.tree()),
             arrivals: true,
@@ -135,13 +159,18 @@ impl World {
         world
     }
 
+    /// Whether segments come and go.
+    pub(super) fn joins(&self) -> bool {
+        self.kind == Kind::Joining
+    }
+
     pub(super) fn start(&mut self, at: usize) {
         let instance = u128::from(self.dice.next()) << 64 | u128::from(self.dice.next());
         let id = self.nodes[at].id;
-        let peers: BTreeSet<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        self.nodes[at].peers = self.peers(id);
         let config = Config {
             id,
-            peers: peers.into_iter().filter(|peer| *peer != id).collect(),
+            peers: self.nodes[at].peers.clone(),
             timing: election::Timing::default(),
             handover: Timing::WAN,
             piece_len: self.piece_len,
@@ -149,7 +178,7 @@ impl World {
         let now = self.instant(at);
         let node = &mut self.nodes[at];
         node.life += 1;
-        if !self.wide {
+        if !self.kind.is_wide() {
             node.plan = Arc::clone(&self.plan);
         }
         (node.behind, node.paused_at, node.wake_at) = (0, None, None);
@@ -198,7 +227,7 @@ impl World {
     pub(super) fn change(&mut self, at: usize, plan: Plan) {
         self.plan = Arc::new(plan);
         self.judge.changed(&self.plan);
-        if self.wide {
+        if self.kind.is_wide() {
             let plan = Arc::clone(&self.plan);
             return self.post(self.now, Event::Plan { node: at, plan });
         }
@@ -230,6 +259,9 @@ impl World {
             let Some(Due { event, .. }) = self.events.pop() else { break };
             self.now = at;
             self.happen(*event);
+            if self.absent.keys().any(|segment| !self.plan.segments.contains_key(segment)) {
+                self.judge.watch_outside(&self.plan, &self.nodes, &self.calls);
+            }
             self.judge.watch_calls(self.now, &self.calls);
         }
         self.now = until;
@@ -242,6 +274,8 @@ impl World {
             Event::Fence { node, victim, life, told } => {
                 return self.take_slots(*node, *victim, *life, *told);
             }
+            Event::Start { node } => return self.enrol(*node),
+            Event::Stop { node, forgotten } => return self.stop(*node, *forgotten),
             Event::Hang { .. } if !self.hangs => return self.post(self.now + 1_000, event),
             Event::Hang { call } => match self.calls.get(*call) {
                 // Nobody hears of its end before its slot is taken.
@@ -255,6 +289,7 @@ impl World {
             Event::Wake { node, .. }
             | Event::Written { node, .. }
             | Event::Arrive { node }
+            | Event::Peers { node }
             | Event::Plan { node, .. }
             | Event::Link { node, .. } => *node,
         };
@@ -270,6 +305,9 @@ impl World {
             let after = self.dice.range(50, 400);
             self.post(self.now + after, Event::Arrive { node });
         }
+        if let Event::Peers { node } = event {
+            return self.meet(node);
+        }
         let node = &mut self.nodes[at];
         let life = node.life;
         let Some(cluster) = node.cluster.as_mut() else { return };
@@ -279,6 +317,8 @@ impl World {
             {
                 return;
             }
+            // The link has ended meanwhile.
+            Event::Deliver { from, .. } if !node.peers.contains(&from) => return,
             Event::Deliver { from, frame, .. } => Input::Frame { from, frame },
             Event::Wake { life: of, .. } if of == life => {
                 node.wake_at = None;
@@ -318,7 +358,10 @@ impl World {
             | Event::Link { .. }
             | Event::Resume { .. }
             | Event::Relink { .. }
-            | Event::Fence { .. } => return,
+            | Event::Fence { .. }
+            | Event::Peers { .. }
+            | Event::Start { .. }
+            | Event::Stop { .. } => return,
         };
         self.feed(at, input);
     }
@@ -425,7 +468,10 @@ impl World {
                         self.judge.fail(self.now, text);
                     }
                     let partner = self.nodes[at].partner.filter(|_| copied);
-                    let here = |live: &&Live| live.owner == at || Some(live.owner) == partner;
+                    // What a call counts at is told by name: who has no document knows none.
+                    let knows = !self.nodes[at].plan.segments.is_empty();
+                    let here =
+                        |live: &&Live| knows && (live.owner == at || Some(live.owner) == partner);
                     let live = self.calls.iter().filter(here).map(|live| live.call).collect();
                     self.feed_silently(at, Input::Live(live));
                 }
@@ -476,37 +522,28 @@ impl World {
         self.origin + Duration::from_millis(self.now - self.nodes[at].behind)
     }
 
-    fn post(&mut self, at: Ms, event: Event) {
+    pub(super) fn post(&mut self, at: Ms, event: Event) {
         self.made += 1;
         self.events.push(Due { at: Reverse((at, self.made)), event: Box::new(event) });
     }
 }
 
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.at.cmp(&other.at)
+impl Kind {
+    pub(super) fn is_wide(self) -> bool {
+        match self {
+            Self::First => false,
+            Self::Wide | Self::Joining => true,
+        }
     }
 }
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Due {}
 
 impl Node {
-    fn new(id: NodeId, partner: Option<usize>, plan: &Arc<Plan>) -> Self {
+    fn new(id: NodeId, partner: Option<usize>, peers: BTreeSet<NodeId>, plan: &Arc<Plan>) -> Self {
         Self {
             id,
             partner,
+            enrolled: true,
+            peers,
             cluster: None,
             life: 0,
             leaves_in: None,

@@ -67,6 +67,9 @@ impl World {
     pub(super) fn transmit(&mut self, at: usize, to: NodeId, frame: &ClusterFrame) {
         let from = self.nodes[at].id;
         let Some(to) = self.nodes.iter().position(|node| node.id == to) else { return };
+        if !self.are_peers(at, to) {
+            return;
+        }
         let pair = match frame {
             ClusterFrame::Pair(_) => true,
             ClusterFrame::Piece(piece) => piece.kind == PairMessage::KIND,
@@ -175,7 +178,7 @@ impl World {
 
     /// In a wide world, lets whoever has an older plan than another of its island have that soon, or late.
     pub(super) fn spread(&mut self) {
-        if !self.wide {
+        if !self.kind.is_wide() {
             return;
         }
         for island in self.islands() {
@@ -208,6 +211,7 @@ impl World {
                 let joins = |other: &usize| {
                     self.nodes[at].works()
                         && self.nodes[*other].works()
+                        && self.are_peers(at, *other)
                         && !self.cuts.contains(&(at, *other))
                         && !self.cuts.contains(&(*other, at))
                 };

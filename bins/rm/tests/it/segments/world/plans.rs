@@ -63,6 +63,12 @@ pub(in super::super) fn plan_lending(
     Plan { division, eager: false, segments }
 }
 
+/// What a node has that never had a document.
+pub(in super::super) fn nothing() -> Plan {
+    let division = Arc::new(Document::new(0, Tree::new(Vec::new()).unwrap(), Method::default()));
+    Plan { division, eager: false, segments: BTreeMap::new() }
+}
+
 pub(in super::super) fn share(weight: u32, cold: bool) -> Share {
     Share { weight, cold: cold.then(Cold::default) }
 }
