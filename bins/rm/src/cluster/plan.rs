@@ -65,7 +65,7 @@ impl Plan {
 
     /// Returns what each segment weighs when all are there, by its number.
     pub(super) fn usual(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.parts(|_| true, |_| true).into_iter().map(|part| (part.segment, part.usual))
+        self.parts(&BTreeSet::new(), |_| true).into_iter().map(|part| (part.segment, part.usual))
     }
 
     /// Returns every segment with its weight, among those that are present and those that get a share.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use election::{NodeId, Segment};
 use quota_split::handover::{Epoch, PairMessage, Stamp, Timing, ToMember};
-use quota_split::{CallId, Counter, Recipe, Sight};
+use quota_split::{CallId, Recipe, Sight};
 use rm::cluster::{Alarm, Cluster, ClusterFrame, Kept, Output, Plan, Why};
 
 use super::halves::Halves;

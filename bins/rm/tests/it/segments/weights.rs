@@ -5,7 +5,7 @@ use std::sync::Arc;
 use election::{NodeId, Segment};
 
 use super::judge::{cells, rest};
-use super::world::{LIMITED, Ms, World, plan, share};
+use super::world::{Kind, LIMITED, Ms, World, plan, share};
 
 /// Of the limit under a weight majority.
 const LIMIT: u32 = 6;
@@ -42,7 +42,7 @@ fn begin(seed: u64, before: Ms) -> World {
     };
     let limits = LIMITED.map(|name| if name == "majority" { LIMIT } else { 30 });
     let mut world = World::new(seed, &ids, Arc::new(plan(1, limits, weights(100).into())));
-    world.wide = true;
+    world.kind = Kind::Wide;
     for at in 0..3 {
         world.start(at);
     }
