@@ -269,6 +269,7 @@ impl B2bRole {
         self.lingers_until.take_if(|until| *until <= now);
         self.exits.extend(self.details.due(now).into_iter().map(Exit::Detail));
         busy |= self.restore_due(now);
+        busy |= self.hear_awaited(now);
         busy |= self.release(now);
         while let Some(output) = self.verdicts.poll_output() {
             busy = true;

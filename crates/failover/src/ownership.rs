@@ -222,6 +222,11 @@ impl Ownership {
         acked_at.is_some_and(|acked_at| now < acked_at + LEASE)
     }
 
+    /// Returns whether what is sent to `peer` is heard there: its link is up and it was heard lately.
+    pub fn reaches(&self, now: Instant, peer: NodeId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.is_reached(now))
+    }
+
     /// Returns the slots this b2b owns, without those it is giving away.
     pub fn own(&self) -> SlotSet {
         self.own

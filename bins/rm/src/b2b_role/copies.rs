@@ -204,12 +204,40 @@ impl B2bRole {
         let is_mute = frame.flow.transport.is_reliable()
             && self.ownership.own().contains(frame.slot)
             && !self.ownership.may_act(now);
-        if !self.yielded.contains(frame.slot) && !is_mute {
+        if self.awaits_owner(now, &frame) {
+            self.unheard += u64::from(!self.held.await_owner(now, frame));
+        } else if !self.yielded.contains(frame.slot) && !is_mute {
             self.b2b.handle_input(now, Input::Sip(frame));
         } else if !self.held.hear(now, frame) {
             // Of what is given away nothing may change any more.
             self.unheard += 1;
         }
+    }
+
+    /// Whether a message of a phone that is said once has nobody yet: its slot's owner is gone or not reached,
+    /// or this b2b has just started.
+    fn awaits_owner(&self, now: Instant, frame: &SipIn) -> bool {
+        frame.flow.transport.is_reliable()
+            && !self.yielded.contains(frame.slot)
+            && !self.has_owner(now, frame.slot)
+    }
+
+    fn has_owner(&self, now: Instant, slot: Slot) -> bool {
+        let anothers = |owner| owner != self.own && self.ownership.reaches(now, owner);
+        self.ownership.own().contains(slot)
+            || self.ownership.map().get(slot).is_some_and(|reign| anothers(reign.owner))
+    }
+
+    /// Takes in what waited for an owner that there is now; returns whether there was anything.
+    pub(super) fn hear_awaited(&mut self, now: Instant) -> bool {
+        let awaited = self.held.awaited().iter();
+        let found: SlotSet = awaited.filter(|slot| self.has_owner(now, *slot)).collect();
+        if found.is_empty() {
+            return false;
+        }
+        let frames = self.held.awaited_of(now, found);
+        frames.into_iter().for_each(|frame| self.sip(now, frame));
+        true
     }
 
     /// The bulk link to another b2b came up or went down.

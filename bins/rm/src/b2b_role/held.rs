@@ -16,6 +16,9 @@ pub(super) struct Held {
     details: VecDeque<Box<Detail>>,
     said: Messages<SipOut>,
     heard: Messages<SipIn>,
+    /// For whoever will own these slots.
+    awaiting: Messages<SipIn>,
+    awaited: SlotSet,
 }
 
 impl Held {
@@ -52,6 +55,23 @@ impl Held {
         self.heard.keep(now, frame.bytes.len(), frame)
     }
 
+    /// Keeps a message of a phone until its slot has an owner; returns whether there was room.
+    pub(super) fn await_owner(&mut self, now: Instant, frame: SipIn) -> bool {
+        self.awaited.insert(frame.slot);
+        self.awaiting.keep(now, frame.bytes.len(), frame)
+    }
+
+    /// Returns the slots for whose owners something waits.
+    pub(super) fn awaited(&self) -> SlotSet {
+        self.awaited
+    }
+
+    /// Returns what waited for the owners of these slots, in order.
+    pub(super) fn awaited_of(&mut self, now: Instant, slots: SlotSet) -> Vec<SipIn> {
+        self.awaited = self.awaited.without(slots);
+        self.awaiting.take(now, |frame| slots.contains(frame.slot))
+    }
+
     /// Returns the commands, and to whom each goes.
     pub(super) fn commands(&mut self) -> BTreeMap<(CallId, NodeId, Boot), MediaCommand> {
         std::mem::take(&mut self.media)
@@ -69,12 +89,12 @@ impl Held {
     /// Returns what is to be said for other slots than these, in order; not what nobody waits for any
     /// more.
     pub(super) fn said_but(&mut self, now: Instant, slots: SlotSet) -> Vec<SipOut> {
-        self.said.take(now, |message| !slots.contains(message.slot), message_len)
+        self.said.take(now, |message| !slots.contains(message.slot))
     }
 
     /// Returns what came for these slots, in order.
     pub(super) fn heard_of(&mut self, now: Instant, slots: SlotSet) -> Vec<SipIn> {
-        self.heard.take(now, |frame| slots.contains(frame.slot), |frame| frame.bytes.len())
+        self.heard.take(now, |frame| slots.contains(frame.slot))
     }
 
     /// Leaves what these slots had to say to their next owner: `calls` are theirs.
@@ -85,10 +105,10 @@ impl Held {
             keys.iter().for_each(|key| drop(self.media.remove(key)));
         });
         self.details.retain(|detail| !slots.contains(detail.slot));
-        self.said.take(now, |message| slots.contains(message.slot), message_len);
+        self.said.take(now, |message| slots.contains(message.slot));
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether nothing waits that is this b2b's.
     pub(super) fn is_empty(&self) -> bool {
         self.media.is_empty()
             && self.details.is_empty()
@@ -97,36 +117,33 @@ impl Held {
     }
 }
 
-/// Messages, since when each waits, and how many bytes they have.
+/// Messages, since when each waits, and how many bytes it has; and how many they all have.
 #[derive(Debug)]
 struct Messages<T> {
-    queue: VecDeque<(Instant, T)>,
+    queue: VecDeque<(Instant, usize, T)>,
     len: usize,
 }
 
 impl<T> Messages<T> {
     fn keep(&mut self, now: Instant, len: usize, message: T) -> bool {
+        let over = self.queue.iter().take_while(|(since, ..)| *since + WAIT_MAX <= now).count();
+        self.len -= self.queue.drain(..over).map(|(_, len, _)| len).sum::<usize>();
         let fits = self.queue.len() < MESSAGES_MAX && self.len + len <= MESSAGES_LEN_MAX;
         if fits {
             self.len += len;
-            self.queue.push_back((now, message));
+            self.queue.push_back((now, len, message));
         }
         fits
     }
 
-    fn take(
-        &mut self,
-        now: Instant,
-        is_due: impl Fn(&T) -> bool,
-        len_of: impl Fn(&T) -> usize,
-    ) -> Vec<T> {
+    fn take(&mut self, now: Instant, is_due: impl Fn(&T) -> bool) -> Vec<T> {
         let mut due = Vec::new();
-        for (since, message) in std::mem::take(&mut self.queue) {
+        for (since, len, message) in std::mem::take(&mut self.queue) {
             if !is_due(&message) {
-                self.queue.push_back((since, message));
+                self.queue.push_back((since, len, message));
                 continue;
             }
-            self.len -= len_of(&message);
+            self.len -= len;
             if now < since + WAIT_MAX {
                 due.push(message);
             }
@@ -139,10 +156,6 @@ impl<T> Default for Messages<T> {
     fn default() -> Self {
         Self { queue: VecDeque::new(), len: 0 }
     }
-}
-
-fn message_len(message: &SipOut) -> usize {
-    message.bytes.len()
 }
 
 fn call_of(command: &MediaCommand) -> CallId {

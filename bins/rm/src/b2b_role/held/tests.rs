@@ -39,6 +39,31 @@ fn messages_that_wait_are_bounded_in_number_and_bytes_and_room_comes_back() {
 }
 
 #[test]
+fn what_nobody_waits_for_any_more_makes_room_for_what_comes() {
+    let mut held = Held::default();
+    for seconds in [0, 32] {
+        let now = now() + Duration::from_secs(seconds);
+        let kept = (0..MESSAGES_MAX + 1).filter(|_| held.await_owner(now, heard(1))).count();
+        assert_eq!(kept, MESSAGES_MAX);
+    }
+    // It is for others to wait for.
+    assert!(held.is_empty());
+}
+
+#[test]
+fn what_waits_for_owners_of_slots_is_given_to_each_in_order() {
+    let mut held = Held::default();
+    for slot in [1, 2, 1] {
+        assert!(held.await_owner(now(), heard(slot)));
+    }
+    let set = |slot| SlotSet::from_iter([Slot(slot)]);
+    assert_eq!(held.awaited(), set(1).union(set(2)));
+    assert_eq!(held.awaited_of(now(), set(1)), [heard(1), heard(1)]);
+    assert_eq!(held.awaited(), set(2));
+    assert_eq!(held.awaited_of(now() + WAIT_MAX, set(2)), [], "its peer gave up");
+}
+
+#[test]
 fn what_nobody_waits_for_any_more_is_not_said() {
     let mut held = Held::default();
     held.say(now(), message(1, 10));
@@ -78,15 +103,23 @@ fn media(call: u64, epoch: u32) -> Box<MediaCall> {
 }
 
 fn message(slot: u8, len: usize) -> SipOut {
-    let flow = Flow {
+    let bytes = Bytes::from(vec![b'a'; len]);
+    SipOut { slot: Slot(slot), epoch: Epoch(1), flow: flow(), bytes }
+}
+
+fn heard(slot: u8) -> SipIn {
+    SipIn { slot: Slot(slot), hops: 0, flow: flow(), bytes: Bytes::from_static(b"a") }
+}
+
+fn flow() -> Flow {
+    Flow {
         gate: NodeId(1),
         boot: Boot(1),
         listener: 0,
         transport: Transport::Tcp,
         connection: 1,
         remote: SocketAddr::from(([127, 0, 0, 1], 5060)),
-    };
-    SipOut { slot: Slot(slot), epoch: Epoch(1), flow, bytes: Bytes::from(vec![b'a'; len]) }
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "an origin for the tests")]
