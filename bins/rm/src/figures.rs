@@ -27,6 +27,8 @@ pub(crate) fn gate(gate: &Gate, out: &mut Metrics) {
     ] {
         out.counter(name, help, &[("fate", fate)], value);
     }
+    let help = "Messages over connections that wait for somebody to take them.";
+    out.gauge("rm_gate_waiting", help, &[], gauge(gate.waiting()));
     let help = "Of those passed, to another b2b than the owner, which could not be reached.";
     out.counter("rm_gate_detoured_total", help, &[], counters.detoured);
     out.counter("rm_gate_received_total", "Messages from peers.", &[], counters.received);

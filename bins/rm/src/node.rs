@@ -248,6 +248,9 @@ impl Node for Rm {
         if let Some(controller) = &mut self.controller {
             controller.handle_timeout(now);
         }
+        if let Some(gate) = &mut self.gate {
+            gate.handle_timeout(now);
+        }
         self.settle(now);
         // Behind what the others led to, of which a mediagate is told how much it is.
         if let Some(role) = &mut self.b2b
@@ -289,6 +292,7 @@ impl Node for Rm {
             b2b.and_then(B2bRole::lingers_until),
             self.membership.as_ref().and_then(Membership::poll_timeout),
             self.controller.as_ref().and_then(Controller::poll_timeout),
+            self.gate.as_ref().and_then(Gate::poll_timeout),
         ]
         .into_iter()
         .flatten()

@@ -1,8 +1,9 @@
 //! The gate: everything between a socket and the owner of a message's slot.
 //!
 //! A gate checks, limits and stamps what peers send, and hands whole messages to the b2b that owns
-//! their slot; it sends what b2bs hand to it, while they own the slot. It keeps no dialog, resends
-//! nothing and has no deadlines. An owner that it cannot reach, whose pulses no longer come or say that
+//! their slot; it sends what b2bs hand to it, while they own the slot. It keeps no dialog and resends
+//! nothing; what belongs to a call, came over a connection and finds nobody to take it, waits for up to 32 s:
+//! that is its only deadline. An owner that it cannot reach, whose pulses no longer come or say that
 //! nothing of the gate comes there, it reaches through another node, and it does the same for other
 //! gates and b2bs, once per message; what it cannot hand on to the owner it gives back to that gate,
 //! which then takes another way. What it refuses, it answers statelessly, with a tag that starts
@@ -13,6 +14,7 @@ mod passed;
 mod request;
 mod sources;
 mod stream;
+mod waiting;
 mod ways;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,6 +34,7 @@ use passed::Passed;
 use request::{Arrival, Request};
 use sources::{Admission, Sources};
 pub use sources::{Limits, Network, NetworkError};
+use waiting::Waiting;
 use ways::{Hop, Ways};
 
 /// What an operator decides about a gate.
@@ -183,8 +186,8 @@ pub struct Counters {
     pub bans: u64,
     /// New requests answered 503 because their b2b is congested, has had no lease for long, or none is up.
     pub overloaded: u64,
-    /// Messages without an owner that can be reached: dropped. The senders of datagrams repeat them; who
-    /// asked over a connection is answered 503.
+    /// Messages that found nobody to take them: dropped. The senders of datagrams repeat them; who asked
+    /// over a connection, for nothing that is known, or while too much waited, is answered 503.
     pub unowned: u64,
     /// Handed to a b2b.
     pub passed: u64,
@@ -220,6 +223,7 @@ pub struct Gate {
     ways: Ways,
     sources: Sources,
     passed: Passed,
+    waiting: Waiting,
     answers: Answers,
     counters: Counters,
     outputs: VecDeque<Output>,
@@ -247,6 +251,7 @@ impl Gate {
             ways: Ways::default(),
             sources: Sources::new(config.limits, seed),
             passed: Passed::new(now, seed),
+            waiting: Waiting::default(),
             answers: Answers::new(seed),
             counters: Counters::default(),
             outputs: VecDeque::new(),
@@ -268,13 +273,18 @@ impl Gate {
             Input::Relay { from, frame } => self.relay(now, from, frame),
             Input::GateUp(gate) => {
                 self.gates.insert(gate);
+                self.look_for_takers(now);
             }
             Input::GateDown(gate) => {
                 self.gates.remove(&gate);
             }
-            Input::Slots { from, map } => self.voter.name(now, from, &map),
+            Input::Slots { from, map } => {
+                self.voter.name(now, from, &map);
+                self.look_for_takers(now);
+            }
             Input::B2bUp(b2b) => {
                 self.b2bs.insert(b2b, B2b { is_up: true, is_congested: false });
+                self.look_for_takers(now);
             }
             Input::B2bDown(b2b) => {
                 if let Some(b2b) = self.b2bs.get_mut(&b2b) {
@@ -379,7 +389,8 @@ impl Gate {
             let via = message.via();
             self.handle_request(now, &Request { message, via, arrival, is_trusted, named });
         } else if let Some(slot) = named {
-            self.pass(now, slot, arrival, from, message.bytes().clone());
+            let (flow, bytes) = (self.flow(arrival, from), message.bytes().clone());
+            self.pass_or_wait(now, SipIn { slot, hops: 0, flow, bytes }, true);
         } else {
             self.counters.stray += 1;
             self.strike(now, from.ip(), is_trusted);
@@ -428,24 +439,29 @@ impl Gate {
             }
             self.passed.note(now, message);
         }
-        let bytes = request.stamped();
-        let is_passed = self.pass(now, slot, request.arrival, request.remote(), bytes);
-        if !is_passed && !repeats_itself && method != Method::Ack {
+        let (flow, bytes) = (self.flow(request.arrival, request.remote()), request.stamped());
+        let frame = SipIn { slot, hops: 0, flow, bytes };
+        let is_taken = self.pass_or_wait(now, frame, request.named.is_some());
+        if !is_taken && !repeats_itself && method != Method::Ack {
             self.answer(request, 503);
+        }
+    }
+
+    /// Hands the message on, or keeps what belongs to a call and is said once until somebody takes it.
+    /// Returns false when there is nobody.
+    fn pass_or_wait(&mut self, now: Instant, frame: SipIn, is_named: bool) -> bool {
+        let is_once = is_named && frame.flow.transport.is_reliable();
+        if is_once && self.must_wait(now, frame.slot) {
+            self.wait(now, frame)
+        } else {
+            self.pass(now, frame)
         }
     }
 
     /// Hands the message to the owner of its slot, or to another node when the owner cannot be reached.
     /// Returns false when there is nobody to take it.
-    fn pass(
-        &mut self,
-        now: Instant,
-        slot: Slot,
-        arrival: Arrival,
-        remote: SocketAddr,
-        bytes: Bytes,
-    ) -> bool {
-        let handed = self.hand(now, slot, arrival, remote, bytes);
+    fn pass(&mut self, now: Instant, frame: SipIn) -> bool {
+        let handed = self.hand(now, frame);
         match handed {
             Some(is_owner) => {
                 self.counters.passed += 1;
@@ -457,17 +473,11 @@ impl Gate {
     }
 
     /// Hands it to a node, if there is one; returns whether that owns the slot.
-    fn hand(
-        &mut self,
-        now: Instant,
-        slot: Slot,
-        arrival: Arrival,
-        remote: SocketAddr,
-        bytes: Bytes,
-    ) -> Option<bool> {
-        let Hop { to, hops, is_owner, .. } = self.next_hop(now, slot)?;
-        let flow = self.flow(arrival, remote);
-        self.outputs.push_back(Output::Sip { to, frame: SipIn { slot, hops, flow, bytes } });
+    fn hand(&mut self, now: Instant, frame: SipIn) -> Option<bool> {
+        let Hop { to, hops, is_owner, .. } = self.next_hop(now, frame.slot)?;
+        // It rises, so that gates that all give it back do so only a few times.
+        let hops = if hops == 0 { 0 } else { frame.hops.saturating_add(1) };
+        self.outputs.push_back(Output::Sip { to, frame: SipIn { hops, ..frame } });
         Some(is_owner)
     }
 

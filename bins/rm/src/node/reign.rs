@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use b2bua::gate;
 use bytes::Bytes;
 use driver::{Class, SocketId};
 use failover::ownership::{self, Output};
@@ -90,9 +91,7 @@ impl Rm {
     /// A node says who owns what.
     pub(super) fn map_frame(&mut self, now: Instant, from: NodeId, payload: &[u8]) -> Option<()> {
         let map: SlotMap = driver::codec::decode(payload).ok()?;
-        if let Some(voter) = self.voter() {
-            voter.name(now, from, &map);
-        }
+        self.name(now, from, &map);
         self.tell_ownership(now, ownership::Input::Map { from, map });
         if let Some(role) = &mut self.b2b {
             role.forget_left();
@@ -117,11 +116,7 @@ impl Rm {
                     }
                 }
                 Output::Bid { to, bid } => self.say(to, &bid),
-                Output::Map { to, map } if to == self.id => {
-                    if let Some(voter) = self.voter() {
-                        voter.name(now, to, &map);
-                    }
-                }
+                Output::Map { to, map } if to == self.id => self.name(now, to, &map),
                 Output::Map { to, map } => self.say(to, &map),
                 Output::Own { slots, epoch } => self.own(now, slots, epoch),
                 Output::Lose { slots } => {
@@ -150,6 +145,15 @@ impl Rm {
 
     fn say<F: Frame>(&mut self, to: NodeId, frame: &F) {
         self.outputs.push_back(send(driver::NodeId(to.0), Class::Control, frame));
+    }
+
+    /// Tells who votes here what a node holds to be true of slots.
+    fn name(&mut self, now: Instant, from: NodeId, map: &SlotMap) {
+        if let Some(gate) = &mut self.gate {
+            gate.handle_input(now, gate::Input::Slots { from, map: map.clone() });
+        } else if let Some(witness) = &mut self.witness {
+            witness.name(now, from, map);
+        }
     }
 
     fn answer(&mut self, now: Instant, pulse: &Pulse) -> PulseBack {

@@ -13,6 +13,7 @@ use sip_core::{Message, Method};
 
 use super::request::Arrival;
 use super::{Gate, Output};
+use crate::frame::SipIn;
 use crate::slot;
 
 impl Gate {
@@ -74,7 +75,8 @@ impl Gate {
         let answer = self.answers.answer(&request, status);
         // It comes over no connection, which tells its b2b who made it. Without a node that takes it the
         // b2b's own timer ends the transaction.
-        let _ = self.hand(now, slot, Arrival { listener, connection: 0, from: to }, to, answer);
+        let flow = self.flow(Arrival { listener, connection: 0, from: to }, to);
+        let _ = self.hand(now, SipIn { slot, hops: 0, flow, bytes: answer });
     }
 
     /// Whether this is the ACK to what this gate said in a peer's place. A tag of a peer may look like ours.

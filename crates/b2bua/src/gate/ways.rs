@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use failover::slots::Reign;
 use failover::{NodeId, Slot};
 
-use super::{B2b, Gate, Output};
+use super::{B2b, Gate, Output, waiting};
 use crate::frame::SipIn;
 
 /// What is known of other gates as ways to b2bs.
@@ -25,6 +25,8 @@ pub(super) struct Hop {
     /// How often it was handed on then.
     pub(super) hops: u8,
     pub(super) is_owner: bool,
+    /// It is another gate, or a b2b whose pulses come.
+    pub(super) is_heard: bool,
     /// Too much waits for it, or it has no lease.
     pub(super) is_congested: bool,
 }
@@ -74,14 +76,15 @@ impl Gate {
             self.ways.close(now, from, owner);
         }
         let is_ours = frame.flow.gate == self.config.id && frame.flow.boot == self.config.boot;
-        let hop = self.next_hop(now, frame.slot).filter(|_| is_ours && frame.hops < HOPS_MAX);
-        let Some(Hop { to, hops, .. }) = hop else {
+        let is_once = waiting::is_said_once(&frame);
+        let hops_max = if is_once { HOPS_ONCE_MAX } else { HOPS_MAX };
+        if !is_ours || hops_max <= frame.hops {
             self.counters.unowned += 1;
-            return;
-        };
-        // It rises, so that gates that all give it back do so only a few times.
-        let hops = if hops == 0 { 0 } else { frame.hops + 1 };
-        self.outputs.push_back(Output::Sip { to, frame: SipIn { hops, ..frame } });
+        } else if is_once && self.must_wait(now, frame.slot) {
+            self.wait(now, frame);
+        } else if self.hand(now, frame).is_none() {
+            self.counters.unowned += 1;
+        }
     }
 
     /// Returns who takes messages of `slot`: the owner; else a gate that may reach it; else any b2b,
@@ -91,7 +94,8 @@ impl Gate {
         let hop = |to: NodeId, hops| {
             let is_congested =
                 self.up(to).is_some_and(|b2b| b2b.is_congested) || self.voter.is_mute(now, to);
-            Hop { to, hops, is_owner: to == owner, is_congested }
+            let is_heard = 0 < hops || self.is_heard(now, to);
+            Hop { to, hops, is_owner: to == owner, is_heard, is_congested }
         };
         let up = |id: &NodeId| self.up(*id).is_some();
         let heard = |id: &NodeId| self.is_heard(now, *id);
@@ -136,3 +140,5 @@ impl Gate {
 const WAY: Duration = Duration::from_secs(1);
 /// A message that was handed on and given back so often is dropped.
 const HOPS_MAX: u8 = 16;
+/// The same of one that nobody says again: four other gates are asked in turn for as long as it may wait.
+const HOPS_ONCE_MAX: u8 = 254;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use driver::NodeId;
+use driver::store::MemoryDisk;
 use testkit::scenario::PHONES;
 use testkit::{Command, Event, PhoneId};
 
 use super::world::{
-    B2B, FIRST_MEDIAGATE, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, Setup, World, nodes,
+    B2B, FIRST_MEDIAGATE, GATE, Layout, OTHER_B2B, OTHER_GATE, OTHER_MEDIAGATE, Setup, World, host,
+    nodes,
 };
 
 /// These speak over connections, the others by datagrams.
@@ -117,6 +119,56 @@ fn a_phone_on_tcp_whose_gate_was_cut_off_hears_of_the_end_once_the_gate_is_back(
             world.run(Duration::from_secs(4));
             ended(&mut world);
         }
+    }
+}
+
+/// The only b2b is away, and comes back with its records.
+#[test]
+fn what_a_phone_on_tcp_says_in_its_call_while_no_b2b_is_there_is_heard_by_the_next_one() {
+    for (seed, power) in [(0, false), (1, true), (2, false), (3, true)] {
+        let disk = Some(MemoryDisk::default());
+        let setup = Setup { disk, streams: STREAMS, ..Setup::new(Layout::Three) };
+        let mut world = World::build(seed, setup);
+        world.start();
+        let calls = [(0, 1), (2, 5)].map(|(from, to)| world.call(id(from), id(to)));
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&calls);
+        if power {
+            world.scenario.sim().power_off(host(Layout::Three, B2B));
+        } else {
+            world.scenario.sim().crash(B2B);
+        }
+        world.run(Duration::from_millis(200));
+        received(&mut world);
+        world.hang_up(id(0));
+        world.hang_up(id(2));
+        world.run(Duration::from_secs(4));
+        assert_eq!(received(&mut world), [], "{}", world.scenario);
+        world.scenario.sim().restart(B2B);
+        world.run(Duration::from_secs(1));
+        let heard = received(&mut world);
+        for phone in [0, 2] {
+            let answer = (id(phone), "200 to BYE".to_owned());
+            assert!(heard.contains(&answer), "{heard:?}\n{}", world.scenario);
+        }
+        ended(&mut world);
+    }
+}
+
+/// Nobody proves the death of a host, so its slots have no owner for a while.
+#[test]
+fn what_a_phone_on_tcp_says_between_two_owners_of_its_call_is_heard_by_the_second() {
+    for seed in 0..6 {
+        let mut world = started(seed, Layout::Pair);
+        let call = world.call(id(0), id(1));
+        world.run(Duration::from_secs(3));
+        world.scenario.assert_talking(&[call]);
+        let owner = world.owner().expect("one b2b has the call");
+        world.scenario.sim().power_off(host(Layout::Pair, owner));
+        world.run(Duration::from_millis(200));
+        assert_eq!(world.owner(), None, "{seed}");
+        world.hang_up(id(0));
+        ended(&mut world);
     }
 }
 
@@ -244,6 +296,12 @@ fn ended(world: &mut World) {
     assert_eq!(world.live_calls(), 0);
     let broken = world.scenario.broken();
     world.scenario.assert_none(&broken);
+}
+
+/// What came to phones since this was last asked.
+fn received(world: &mut World) -> Vec<(PhoneId, String)> {
+    let kinds = world.scenario.with_fleet(|fleet, _| fleet.journal_mut().take_received());
+    kinds.into_keys().collect()
 }
 
 fn id(phone: u32) -> PhoneId {

@@ -63,31 +63,128 @@ fn a_gate_answers_by_itself_over_the_connection() {
 }
 
 #[test]
-fn who_asks_in_a_dialog_over_a_connection_is_answered_when_no_owner_can_be_reached() {
-    let tag = ";tag=2a0123456789abcdef";
-    for method in ["INVITE", "BYE", "INFO", "CANCEL", "OPTIONS", "ACK"] {
+fn what_belongs_to_a_call_waits_for_its_owner_in_order_and_is_answered_by_nobody_else() {
+    let mut run = Run::started();
+    run.input(Input::B2bDown(B2B));
+    let methods = ["INVITE", "ACK", "INFO", "BYE"];
+    for method in methods {
+        assert_eq!(run.message(&in_dialog(method)), None, "{method}");
+    }
+    assert_eq!(run.message(&response("z9hG4bK2a0123456789abcdef")), None);
+    let counters = run.gate.counters();
+    assert_eq!((run.gate.waiting(), counters.unowned, counters.passed), (5, 0, 0));
+
+    run.advance(31_000);
+    run.gate.handle_input(run.now(), Input::B2bUp(B2B));
+    let taken: Vec<String> = run.taken();
+    let first = |text: &String| text.split(' ').next().map(str::to_owned);
+    let firsts: Vec<String> = taken.iter().filter_map(first).collect();
+    assert_eq!(firsts, ["INVITE", "ACK", "INFO", "BYE", "SIP/2.0"]);
+    assert_eq!((run.gate.waiting(), run.gate.counters().passed), (0, 5));
+    assert_eq!(run.gate.poll_timeout(), None);
+}
+
+#[test]
+fn what_belongs_to_no_call_is_answered_when_no_owner_can_be_reached() {
+    for method in ["CANCEL", "OPTIONS", "INFO"] {
         let mut run = Run::started();
         run.input(Input::B2bDown(B2B));
 
-        let said = run.message(
-            &over_tcp(method)
-                .replace("<sip:bob@example.com>", &format!("<sip:bob@example.com>{tag}")),
-        );
-
-        let counters = run.gate.counters();
-        assert_eq!((counters.unowned, counters.overloaded), (1, 0), "{method}");
-        let Some(Output::Stream { connection: 7, bytes, .. }) = said else {
-            assert_eq!((said, method), (None, "ACK"));
-            continue;
+        let Some(Output::Stream { connection: 7, bytes, .. }) = run.message(&over_tcp(method))
+        else {
+            panic!("{method}")
         };
+
         let answer = Message::parse(bytes).unwrap();
-        assert_eq!((answer.status(), answer.to_tag()), (Some(503), Some(&tag.as_bytes()[5..])));
-        assert!(answer.retry_after().is_some(), "{method}");
+        assert!(answer.status() == Some(503) && answer.retry_after().is_some(), "{method}");
+        assert_eq!((run.gate.waiting(), run.gate.counters().unowned), (0, 1));
     }
-    // An answer needs none.
+}
+
+/// A link ends only after seconds of silence, and what it holds is lost with a host that died.
+#[test]
+fn what_belongs_to_a_call_waits_until_the_pulses_of_an_owner_come_again() {
+    let mut run = Run::started();
+    run.pulse(B2B);
+    run.advance(150);
+    assert_eq!(run.message(&in_dialog("INFO")), None);
+    run.pulse(B2B);
+    assert_eq!(run.message(&in_dialog("BYE")), None, "not before the one that waits");
+    assert_eq!(run.gate.poll_timeout(), Some(run.now() + Duration::from_millis(100)));
+
+    run.advance(100);
+    run.gate.handle_timeout(run.now());
+    let taken = run.taken();
+    assert!(taken[0].starts_with("INFO ") && taken[1].starts_with("BYE "), "{taken:?}");
+    assert!(matches!(run.message(&in_dialog("INFO")), Some(Output::Sip { to: B2B, .. })));
+}
+
+#[test]
+fn nothing_waits_for_longer_than_its_peer_and_a_handled_timeout_is_never_due_again() {
     let mut run = Run::started();
     run.input(Input::B2bDown(B2B));
-    assert_eq!(run.message(&response("z9hG4bK2a0123456789abcdef")), None);
+    run.message(&in_dialog("BYE"));
+    while run.gate.poll_timeout().is_some() {
+        run.advance(1);
+        run.gate.handle_timeout(run.now());
+        assert!(run.gate.poll_timeout().is_none_or(|at| run.now() < at));
+    }
+    assert_eq!((run.ms, run.gate.counters().unowned), (300 + 32_000, 1));
+    run.gate.handle_input(run.now(), Input::B2bUp(B2B));
+    assert_eq!(run.taken(), [""; 0]);
+}
+
+#[test]
+fn what_waits_is_bounded_in_number_and_bytes_and_strangers_take_half_of_it() {
+    for (from, part) in [(FROM, 1), ("198.51.100.7:41234", 2)] {
+        for (body_len, count_max) in [(0, (1 << 14) / part), (60_000, (16 << 20) / 60_500 / part)] {
+            let mut run = Run::started();
+            run.input(Input::B2bDown(B2B));
+            let body = "x".repeat(body_len);
+            let length = format!("Content-Length: {body_len}");
+            let text = in_dialog("INFO").replace("Content-Length: 0", &length) + &body;
+            // A thousand messages a second are what a stranger may say.
+            let mut refused = (0..1 << 15).filter_map(|_| {
+                run.advance(1);
+                run.message_from(from, &text)
+            });
+            let Some(Output::Stream { bytes, .. }) = refused.next() else { panic!("{from}") };
+            assert!(bytes.starts_with(b"SIP/2.0 503 "));
+            let waiting = run.gate.waiting();
+            assert!((count_max..count_max + 3).contains(&waiting), "{from} {body_len}: {waiting}");
+            if body_len == 0 {
+                // An answer that finds no room has none.
+                assert_eq!(run.message_from(from, &response("z9hG4bK2a0123456789abcdef")), None);
+                assert_eq!(run.gate.counters().unowned, 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_gate_gives_back_waits_too_if_it_was_said_once() {
+    let mut run = Run::started();
+    run.input(Input::B2bDown(B2B));
+    run.input(Input::GateUp(GATE));
+    for is_once in [true, false] {
+        let sent = if is_once {
+            run.message(&in_dialog("BYE"))
+        } else {
+            run.advance(1000);
+            run.message(&over_tcp("OPTIONS"))
+        };
+        let Some(Output::Sip { to: GATE, frame }) = sent else { panic!("{sent:?}") };
+        let frame = SipIn { hops: frame.hops + 1, ..frame };
+        assert_eq!(run.input(Input::Relay { from: GATE, frame }), None);
+        assert_eq!(run.gate.waiting(), usize::from(is_once));
+        assert_eq!(run.gate.counters().unowned, u64::from(!is_once));
+        if is_once {
+            run.advance(1000);
+            run.gate.handle_timeout(run.now());
+            let [Output::Sip { to: GATE, frame }] = &run.drain()[..] else { panic!() };
+            assert_eq!(frame.hops, 3, "the way is tried anew, and counted");
+        }
+    }
 }
 
 #[test]
@@ -184,14 +281,34 @@ fn nobody_answers_for_a_lost_answer_or_ack() {
 
 impl Run {
     fn message(&mut self, text: &str) -> Option<Output> {
+        self.message_from(FROM, text)
+    }
+
+    fn message_from(&mut self, from: &str, text: &str) -> Option<Output> {
         let message = Box::new(Message::parse(text.to_owned().into()).unwrap());
-        self.input(Input::Message { listener: 1, connection: 7, from: addr(FROM), message })
+        self.input(Input::Message { listener: 1, connection: 7, from: addr(from), message })
+    }
+
+    /// What was handed to the b2b.
+    fn taken(&mut self) -> Vec<String> {
+        let outputs = self.drain().into_iter();
+        let texts = outputs.map(|output| {
+            let Output::Sip { to: B2B, frame } = output else { panic!() };
+            String::from_utf8(frame.bytes.to_vec()).unwrap()
+        });
+        texts.collect()
     }
 
     fn unsent(&mut self, to: &str, text: &str) -> Option<Output> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
         self.input(Input::Unsent { listener: 1, to: addr(to), bytes })
     }
+}
+
+/// A request in a dialog that stands.
+fn in_dialog(method: &str) -> String {
+    let to = "<sip:bob@example.com>";
+    over_tcp(method).replace(to, &format!("{to};tag=2a0123456789abcdef"))
 }
 
 fn over_tcp(method: &str) -> String {
