@@ -75,7 +75,12 @@ impl Cluster {
                     if let PairMessage::Release { call } = message {
                         self.note_end(now, CallId(call));
                     }
+                    let binds = matches!(message, PairMessage::Bases(_));
                     self.pair.handle_input(now, PairInput::Received(message));
+                    if binds {
+                        // Its speaker may be gone when this node starts anew.
+                        self.persist();
+                    }
                 } else {
                     self.alarm(Alarm::Misdirected(from));
                 }
@@ -256,10 +261,7 @@ impl Cluster {
                 }
             }
             PairOutput::Coordinator { epoch, message } => {
-                let kept = self.kept();
-                if let Some((serial, bytes)) = self.disk.want(kept) {
-                    self.outputs.push_back(Output::Persist { serial, bytes });
-                }
+                self.persist();
                 if let Some(coordinator) = coordinator_of(epoch) {
                     self.disk.after((coordinator, message));
                 }
@@ -358,6 +360,14 @@ impl Cluster {
     fn send(&mut self, now: Instant, to: NodeId, frame: ClusterFrame) {
         if let Some(frame) = self.pieces.send(now, to, frame) {
             self.outputs.push_back(Output::Send { to, frame });
+        }
+    }
+
+    /// Writes what must be found again, if it has changed.
+    fn persist(&mut self) {
+        let kept = self.kept();
+        if let Some((serial, bytes)) = self.disk.want(kept) {
+            self.outputs.push_back(Output::Persist { serial, bytes });
         }
     }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use election::{NodeId, Segment};
+use quota_split::handover::Bases;
+use rm::cluster::Kept;
 
 use super::judge::{cells, rest};
 use super::world::{Kind, LIMITED, Ms, World, plan, share};
@@ -32,6 +34,26 @@ fn the_part_that_had_the_majority_keeps_it_whatever_the_other_is_given() {
     let mut world = begin(1, 0);
     world.run_for(45_000);
     assert_eq!(caps(&world), [0, 3, 3]);
+}
+
+#[test]
+fn both_nodes_of_a_segment_keep_by_which_weights_it_tells_majorities() {
+    let ids = [(1, 1), (1, 2), (2, 1)];
+    let ids = ids.map(|(segment, rm)| NodeId { segment: Segment(segment), rm });
+    let weights = |first| [(1, first), (2, 100)].map(|(id, it)| (Segment(id), share(it, false)));
+    let mut world = World::new(1, &ids, Arc::new(plan(1, [30; 5], weights(100).into())));
+    for at in 0..3 {
+        world.start(at);
+    }
+    world.run_for(25_000);
+    world.change(0, plan(2, [30; 5], weights(400).into()));
+    world.run_for(12_000);
+
+    for at in 0..2 {
+        let kept: Kept =
+            driver::codec::decode(&world.nodes[at].disk.as_ref().unwrap()[2..]).unwrap();
+        assert_eq!(kept.bases, Bases::new([(1, 400), (2, 100)]), "{}", world.nodes[at].id);
+    }
 }
 
 /// Three segments, of which the first gets most of the weight so long before it is cut off.
