@@ -97,6 +97,10 @@ fn a_changed_document_moves_shares_within_the_limit() {
 #[test]
 fn a_lowered_limit_holds_from_the_division_on_that_all_promised() {
     holds("a lowered limit", &lowered());
+    if all() {
+        let small = Small { leads: 2, learns: 1, ..lowered() };
+        holds("a lowered limit that members learn of, two epochs", &small);
+    }
 }
 
 #[test]
