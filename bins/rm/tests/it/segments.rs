@@ -1,6 +1,6 @@
 //! Clusters of segments made of `Cluster` machines alone, in virtual time and over a bad network.
 //!
-//! `HOLDLINE_SEEDS=0..20000 cargo test -p rm --test it segments` runs more of them; a seed takes some 105 ms of
+//! `HOLDLINE_SEEDS=0..20000 cargo test -p rm --test it segments` runs more of them; a seed takes some 80 ms of
 //! CPU.
 
 mod faults;

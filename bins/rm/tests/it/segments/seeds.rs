@@ -15,7 +15,8 @@ use super::world::{Kind, Ms, World, plan};
 const QUIET: Ms = 28_000;
 
 /// After several faults, healing and returns among them, everybody follows one coordinator so soon (§2.10): a
-/// later fault starts the count anew, and the longest of 20,000 elections took 9,315 ms, disks included.
+/// later fault starts the count anew, as does each node that starts, and the longest of 20,000 elections took
+/// 9,315 ms, disks included.
 const BOUND: Ms = 9_400;
 
 /// A message of an election that is lost costs one timeout more; so much bad luck is allowed for.
