@@ -98,7 +98,8 @@ fn a_changed_document_moves_shares_within_the_limit() {
 fn a_lowered_limit_holds_from_the_division_on_that_all_promised() {
     holds("a lowered limit", &lowered());
     if all() {
-        let small = Small { leads: 2, learns: 1, ..lowered() };
+        let begin = vec![(2, 0), (1, 0)];
+        let small = Small { leads: 2, learns: 1, begin, ..lowered() };
         holds("a lowered limit that members learn of, two epochs", &small);
     }
 }
