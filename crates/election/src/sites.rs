@@ -45,6 +45,7 @@ impl Sites {
     pub(crate) fn configure(&mut self, all: &BTreeSet<Segment>, cold: BTreeMap<Segment, Cold>) {
         self.hot = all.iter().copied().filter(|segment| !cold.contains_key(segment)).collect();
         self.active.retain(|segment| cold.contains_key(segment));
+        self.calm_since.retain(|segment, _| cold.contains_key(segment));
         self.cold = cold;
     }
 

@@ -52,6 +52,20 @@ fn a_cold_segment_gives_its_share_back_once_all_hot_ones_have_served_for_long_en
 }
 
 #[test]
+fn nothing_is_due_for_a_segment_that_another_document_makes_hot() {
+    let mut run = Run::new([(9, Cold::default())]);
+    run.decide(&[1, 9]);
+    run.serve(&[1, 2]);
+    run.decide(&[1, 2, 9]);
+    assert!(run.sites.next_at().is_some());
+
+    run.sites.configure(&[1, 2, 9].map(Segment).into(), BTreeMap::new());
+
+    assert_eq!(run.decide(&[1, 2, 9]), [1, 2, 9]);
+    assert_eq!(run.sites.next_at(), None);
+}
+
+#[test]
 fn a_new_epoch_starts_the_wait_for_stability_anew() {
     let mut run = Run::new([(9, Cold::default())]);
     run.decide(&[1, 9]);
