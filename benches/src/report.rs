@@ -169,10 +169,24 @@ mod tests {
     }
 
     #[test]
+    fn what_measures_no_other_program_ends_with_its_judgement() {
+        for source in [
+            include_str!("admission.rs"),
+            include_str!("division.rs"),
+            include_str!("lending.rs"),
+            include_str!("sip_parse.rs"),
+            include_str!("sip_transactions.rs"),
+        ] {
+            assert_eq!(source.matches("\n    report::judge(&report.targets)\n}\n").count(), 1);
+        }
+    }
+
+    #[test]
     fn a_target_that_was_not_measured_is_neither_met_nor_missed() {
         assert_eq!(Target::at_most("x", 1.0, None).met, None);
         assert_eq!(Target::at_most("x", 1.0, Some(1.0)).met, Some(true));
         assert_eq!(Target::at_most("x", 1.0, Some(1.5)).met, Some(false));
+        assert_eq!(Target::at_least("x", 1.0, Some(1.0)).met, Some(true));
         assert_eq!(Target::at_least("x", 1.0, Some(0.5)).met, Some(false));
     }
 }
