@@ -40,7 +40,7 @@ pub struct Limited {
 }
 
 impl Document {
-    /// Lists the limits of `tree`.
+    /// Lists the limits of `tree`. The version of a document that segments divide by is above zero.
     pub fn new(version: u64, tree: Tree, method: Method) -> Self {
         let mut counters = Vec::new();
         let mut places = Vec::with_capacity(tree.len());

@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Part;
 
-/// The usual weights of all segments, of each document that somebody may still tell majorities by.
+/// The usual weights of all segments, by each document that somebody may still tell majorities by.
 ///
-/// Two parts of a cluster that is cut may each have the majority of the weight when they tell it by different
-/// documents. So one that is new decides nothing alone: a segment is with the majority when it is by the weights
-/// of the last document that every segment promised to obey, and by those of each that it has promised itself
-/// since. Once all have promised it the new one is the last.
+/// Two parts of a cluster that is cut may each have more than half of the weight when they know different
+/// documents. So a new document decides nothing alone: a segment is with the majority only where it is so by the
+/// weights of the last document that every segment promised to obey, and by those of each that it has promised
+/// since. Once all have promised the new one, that is the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bases {
     /// Weights by segment, the newest last.
     weights: Vec<Vec<(u32, u32)>>,
-    /// Whether there were more than are kept: no majority is believed until one of them is the last.
+    /// Whether there were more than are kept: no majority is believed until all have promised one.
     more: bool,
 }
 
@@ -27,7 +27,7 @@ impl Bases {
         Self { weights: vec![weights.into_iter().collect()], more: false }
     }
 
-    /// Whether nothing is known yet.
+    /// Returns whether nothing is known yet.
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty()
     }

@@ -35,8 +35,10 @@ pub struct Member {
     ledger: Ledger,
     /// Promised by an earlier life, whose grants must not be taken for this one's.
     floor: Option<Stamp>,
-    /// The version of the document that last grew while every segment was a member, or first.
+    /// The version of the document that last grew while every segment was a member, or first; 0 once another
+    /// one was promised with every segment there, which has granted nothing here yet.
     settled: Option<u64>,
+    /// By which weights it tells majorities.
     bases: Bases,
     /// The division in which the newest of them was promised.
     added: Option<Stamp>,
@@ -168,7 +170,7 @@ impl Member {
     }
 
     /// Tells majorities by these weights from now on: what an earlier life or the other node of the
-    /// segment was bound to. Without any, every division is one of the majority that says so.
+    /// segment was bound to. Without any, whatever a coordinator calls a majority is believed to be one.
     pub fn bind(&mut self, bases: Bases) {
         self.bases = bases;
         self.added = None;

@@ -196,7 +196,8 @@ pub struct Promise {
     pub held: Vec<(u32, u32)>,
     /// A digest of the targets.
     pub digest: u64,
-    /// The version of the document that last grew while every segment was a member, or first.
+    /// The version of the document that last grew while every segment was a member, or first; 0 once another
+    /// one was promised with every segment there, which has granted nothing here yet.
     pub settled: Option<u64>,
 }
 

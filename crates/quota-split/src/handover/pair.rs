@@ -33,7 +33,7 @@ pub struct Pair {
     document: Arc<Document>,
     /// No division up to this one is obeyed anew.
     floor: Option<Stamp>,
-    /// What majorities are told by, while it does not speak.
+    /// By which weights its segment tells majorities, while this node does not speak.
     bases: Bases,
     linked: bool,
     present: bool,

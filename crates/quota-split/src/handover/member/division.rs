@@ -11,8 +11,8 @@ use crate::handover::{
 };
 use crate::plan::{PARTS_MAX, Plan};
 
-/// The version that has grown last at who has promised a document that all others may have grown under since.
-/// No document has it.
+/// Stands for the settled version once another document was promised with every segment there: until that
+/// grants something here nobody knows who else has grown under it. It is the version of no document.
 const UNSETTLED: u64 = 0;
 
 impl Member {

@@ -38,7 +38,7 @@ pub(super) struct Speaker {
     stored: u64,
     /// The number of the last state that was sent whole.
     whole: u64,
-    /// What the partner was told on this connection of how majorities are told.
+    /// By which weights majorities are told, as the partner last heard on this connection.
     told: Option<Bases>,
     /// The partner seems to read no changes, as releases before them: it gets whole states on this
     /// connection.
@@ -421,8 +421,8 @@ impl Speaker {
         }
     }
 
-    /// The partner has the part that it was handed: this node lets nothing in, as long as it hears so and
-    /// until the election tells it, which may take longer.
+    /// The partner has the part that it was handed. The election may tell this node much later: until then it
+    /// lets nothing in for two periods after each word of the partner.
     fn give_way(&mut self, now: Instant) {
         if self.leaving.is_some() || self.leave_at.is_some() {
             let until = now + 2 * self.config.period;
