@@ -36,7 +36,7 @@ impl Waiting {
         self.len = len;
         self.slots.insert(frame.slot);
         self.queue.push_back((now, frame));
-        self.look_at = self.look_at.or(Some(now + LOOK));
+        self.look_at = self.look_at.or(Some(now + LOOK_PERIOD));
         true
     }
 
@@ -79,7 +79,8 @@ impl Gate {
         self.waiting.queue.len()
     }
 
-    /// Whether a message that nobody says again has to wait: behind others of its slot too.
+    /// Whether a message that nobody says again has to wait: for somebody to take it, or behind others of its
+    /// slot.
     pub(super) fn must_wait(&self, now: Instant, slot: Slot) -> bool {
         self.waiting.slots.contains(slot) || !self.has_taker(now, slot)
     }
@@ -99,7 +100,7 @@ impl Gate {
         for frame in self.waiting.take(taken) {
             self.pass(now, frame);
         }
-        self.waiting.look_at = (!self.waiting.queue.is_empty()).then_some(now + LOOK);
+        self.waiting.look_at = (!self.waiting.queue.is_empty()).then_some(now + LOOK_PERIOD);
     }
 
     /// Whether somebody takes a message of this slot who would hear it.
@@ -117,8 +118,9 @@ pub(super) fn is_said_once(frame: &SipIn) -> bool {
 
 /// 64*T1: then whoever waits for an answer has given up (RFC 3261 §17.1).
 const WAIT_MAX: Duration = Duration::from_secs(32);
-/// Links and maps are told when they come. A pulse is not, nor that a way is tried anew.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often to look for takers. That a link or a map came is told at once; that a pulse did, or that a way may
+/// be tried anew, is not.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// Messages that wait at most.
 const COUNT_MAX: usize = 1 << 14;
 /// The bytes of those.

@@ -140,5 +140,6 @@ impl Gate {
 const WAY: Duration = Duration::from_secs(1);
 /// A message that was handed on and given back so often is dropped.
 const HOPS_MAX: u8 = 16;
-/// The same of one that nobody says again: four other gates are asked in turn for as long as it may wait.
+/// The same of a message that nobody says again. It is enough to ask four other gates, each once a second, for
+/// as long as the message may wait.
 const HOPS_ONCE_MAX: u8 = 254;
