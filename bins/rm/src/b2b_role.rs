@@ -91,7 +91,7 @@ pub(crate) struct B2bRole {
     unplaced_told_at: Option<Instant>,
     /// Messages that were not sent for want of a lease.
     pub(crate) muted: u64,
-    /// Messages of phones that were dropped because too many waited for slots to change hands.
+    /// Messages of phones that were dropped because too many waited for the owners of their slots.
     pub(crate) unheard: u64,
     pub(crate) wishes: VecDeque<Wish>,
 }

@@ -177,7 +177,7 @@ fn slots(role: &B2bRole, out: &mut Metrics) {
         ("rm_muted_total", "Messages not sent for want of a lease.", role.muted),
         (
             "rm_unheard_total",
-            "Messages dropped because too many waited for slots that were given away.",
+            "Messages dropped because too many waited for the owners of their slots.",
             role.unheard,
         ),
     ] {

@@ -214,8 +214,8 @@ impl B2bRole {
         }
     }
 
-    /// Whether a message of a phone that is said once has nobody yet: its slot's owner is gone or not reached,
-    /// or this b2b has just started.
+    /// Whether nobody can take a message yet that its phone says only once: the owner of its slot is gone or
+    /// not reached, or this b2b has just started.
     fn awaits_owner(&self, now: Instant, frame: &SipIn) -> bool {
         frame.flow.transport.is_reliable()
             && !self.yielded.contains(frame.slot)

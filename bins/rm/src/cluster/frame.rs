@@ -87,7 +87,7 @@ pub struct Kept {
     pub bases: Bases,
 }
 
-/// What releases before `bases` kept: theirs are the weights of the document that they have.
+/// What releases before [`Kept::bases`] wrote. They told majorities by the document that they had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptV1 {
     /// As in [`Kept`].

@@ -47,8 +47,8 @@ impl From<&ClusterDocument> for Plan {
 }
 
 impl Plan {
-    /// Returns the cold segments, each with all that it covers: whom the document does not name is no hot
-    /// segment that they would have to stand in for, whatever links there are to it.
+    /// Returns the cold segments, each with the hot ones that it covers. A segment that the document does not
+    /// name is none of these, whatever links there are to it.
     pub(super) fn cold(&self) -> BTreeMap<Segment, Cold> {
         let hot = || self.segments.iter().filter(|(_, share)| share.cold.is_none());
         let all = || hot().map(|(segment, _)| *segment).collect();

@@ -16,7 +16,7 @@ pub(super) struct UsageSpool {
     pub(super) lines: Spool<Change>,
     /// How many of those that were dropped readers need not miss any more.
     mended: u64,
-    /// When it is looked at again whether lines were dropped.
+    /// When to look again whether lines were dropped.
     look_at: Instant,
 }
 
@@ -25,7 +25,7 @@ impl UsageSpool {
         Self { lines, mended: 0, look_at: now + LOOK_PERIOD }
     }
 
-    /// Returns whether it is due and readers miss lines that were dropped, of which it tells once, when
+    /// Looks when that is due; returns whether readers miss lines that were dropped: once, and not before
     /// lines are written again.
     pub(super) fn has_lost(&mut self, now: Instant) -> bool {
         if now < self.look_at {
@@ -107,7 +107,7 @@ impl Membership {
 /// The folder of the spool, in that of the store.
 const FOLDER: &str = "usage";
 
-/// Whether lines were dropped is looked at this often.
+/// How often to look whether lines were dropped.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// All counters are told anew this often at the most: where they are more than may wait for the disk,

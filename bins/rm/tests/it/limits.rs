@@ -27,7 +27,7 @@ fn a_limit_is_filled_by_calls_over_both_segments_and_never_passed() {
     world.assert_nothing_counts("all");
 }
 
-/// Nobody can tell that from a start of its own, beside others whom it has not heard yet.
+/// For all that a node knows it alone has started, beside others whom it has not heard yet.
 #[test]
 fn a_cluster_all_of_which_starts_lets_its_first_calls_in_once_it_has_been_stable() {
     for again in [false, true] {

@@ -38,7 +38,7 @@ impl ClusterDocument {
         before: Option<&Self>,
         running: &BTreeMap<NodeId, election::NodeId>,
     ) -> Vec<Harm> {
-        let mut harms = self.unasked();
+        let mut harms = self.in_any_cluster();
         harms.extend(before.into_iter().flat_map(|before| self.left_out(before)));
         harms.extend(self.moved(running));
         harms.extend(self.unnamed(running));
@@ -47,7 +47,7 @@ impl ClusterDocument {
     }
 
     /// What is harmful whatever the cluster is.
-    fn unasked(&self) -> Vec<Harm> {
+    fn in_any_cluster(&self) -> Vec<Harm> {
         let mut harms = Vec::new();
         if VERSION_MAX < self.version {
             let text = format!(
@@ -68,8 +68,8 @@ impl ClusterDocument {
         harms
     }
 
-    /// Segments of `before` that are not here any more while they still have a part. Who has one and
-    /// does not hear of this goes on with it.
+    /// Segments of `before` that are not here any more and still have a part there. One that does not hear of
+    /// this goes on with its part.
     fn left_out<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = Harm> + 'a {
         let has_part = |plan: &super::SegmentPlan| plan.mode == Mode::Hot && 0 < plan.weight;
         let gone = before.segments.iter().filter(|(id, _)| !self.segments.contains_key(id));
@@ -103,7 +103,7 @@ impl ClusterDocument {
         })
     }
 
-    /// Segments that run and of whose nodes that do none is here.
+    /// Segments some of whose nodes run, but none of those that are named here.
     fn unnamed<'a>(
         &'a self,
         running: &'a BTreeMap<NodeId, election::NodeId>,

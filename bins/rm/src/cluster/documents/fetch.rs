@@ -22,8 +22,9 @@ pub(super) struct Fetch {
     pub(super) ask_at: Instant,
 }
 
-/// How much of a document one frame carries, and is on its way to a peer at a time. All others ask at once for
-/// what is new, heartbeats wait behind it in each link, and a node that is silent for three seconds is away.
+/// How much of a document one frame carries. No more than that is on its way to a peer at a time: all others ask
+/// at once for what is new, heartbeats wait behind it in every link, and a node that is silent for three seconds
+/// is away.
 pub(super) const PART_LEN: usize = 32 << 10;
 
 /// What was asked for and has not come is asked for again after this.
