@@ -1,4 +1,4 @@
-//! Blocks in which calls go on that a process began which is gone.
+//! Blocks in which calls go on whose first owner is gone.
 
 use super::*;
 use crate::lessee::{Lessee, LesseeInput, LesseeOutput};
