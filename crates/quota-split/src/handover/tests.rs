@@ -194,7 +194,7 @@ impl Script {
         let stamp = self.stamp();
         // What the division in force says is heard at all.
         let stamp = self.coordinator.stamp().filter(|_| self.below(5) != 0).unwrap_or(stamp);
-        match self.below(7) {
+        match self.below(8) {
             6 => ToCoordinator::Drains { stamp },
             7 => ToCoordinator::Outweighed { stamp },
             0 | 1 => {
@@ -222,7 +222,8 @@ impl Script {
 
     fn pair_message(&mut self) -> PairMessage {
         let (call, serial) = (u64::from(self.below(9)), u64::from(self.number()));
-        match self.below(16) {
+        match self.below(17) {
+            16 => PairMessage::Bases(self.bases()),
             14 | 15 => PairMessage::Change { serial, change: self.member_change() },
             0..=2 => PairMessage::State { serial, state: Box::new(self.state()) },
             3 => PairMessage::Current { serial },
@@ -241,6 +242,11 @@ impl Script {
             _ if self.below(2) == 0 => PairMessage::HandOver { serial },
             _ => PairMessage::Declined,
         }
+    }
+
+    fn bases(&mut self) -> Bases {
+        let weights = (1..=self.below(4)).map(|segment| (segment, self.number()));
+        Bases::new(weights.collect::<Vec<_>>())
     }
 
     fn state(&mut self) -> MemberState {
