@@ -323,8 +323,13 @@ impl Judge {
         self.watch_ledger(now, at, nodes);
         let Some(cluster) = &nodes[at].cluster else { return };
         let Some(cells) = cells(cluster) else { return };
-        let counts = |at: usize| nodes[at].cluster.as_ref().and_then(self::cells).is_some();
-        if decided && !self.torn && self.islands == 1 && hands_over(nodes, &nodes[at], counts) {
+        // A partner that has only just started counts too, by itself, and was handed nothing: until it is given
+        // a part it lets nothing in, and who leaves has all there is, as its part of a frozen limit.
+        let has_part = |at: usize| {
+            let cells = nodes[at].cluster.as_ref().and_then(self::cells);
+            cells.is_some_and(|cells| cells.iter().any(|(cap, _)| 0 < *cap))
+        };
+        if decided && !self.torn && self.islands == 1 && hands_over(nodes, &nodes[at], has_part) {
             self.fail(now, format!("node {at} lets a call in that its partner counts too"));
         }
         for (index, (cap, used)) in cells.into_iter().enumerate() {
