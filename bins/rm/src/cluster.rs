@@ -322,7 +322,8 @@ impl Cluster {
             }
             Input::Plan(plan) => self.set_plan(now, plan),
             Input::Peers(peers) => {
-                self.config.peers = peers;
+                let before = std::mem::replace(&mut self.config.peers, peers);
+                self.look_for_partner(now, &before);
                 self.configure(now);
             }
             Input::Admit { call, exempt } => self.admit(now, call, exempt),
@@ -432,6 +433,16 @@ impl Cluster {
         self.outputs.extend(events.into_iter().map(Output::Usage));
     }
 
+    /// Files may name the other node of this segment later, or no longer.
+    fn look_for_partner(&mut self, now: Instant, before: &BTreeSet<NodeId>) {
+        let partner = self.config.partner();
+        if partner != self.config.partner_among(before) {
+            self.pair.handle_input(now, PairInput::Paired(false));
+            self.pair.handle_input(now, PairInput::Paired(partner.is_some()));
+            self.look_at_partner(now);
+        }
+    }
+
     fn look_at_partner(&mut self, now: Instant) {
         let Some(partner) = self.config.partner() else { return };
         let linked = self.linked.contains(&partner);
@@ -449,7 +460,11 @@ impl Cluster {
 impl Config {
     /// Returns the other node of this segment.
     fn partner(&self) -> Option<NodeId> {
-        self.peers.iter().copied().find(|peer| peer.segment == self.id.segment)
+        self.partner_among(&self.peers)
+    }
+
+    fn partner_among(&self, peers: &BTreeSet<NodeId>) -> Option<NodeId> {
+        peers.iter().copied().find(|peer| peer.segment == self.id.segment)
     }
 }
 

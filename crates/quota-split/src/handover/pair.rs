@@ -46,12 +46,12 @@ pub struct Pair {
     outputs: VecDeque<PairOutput>,
 }
 
-/// What does not change.
+/// What seldom changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairConfig {
     /// The segment.
     pub segment: SegmentId,
-    /// Whether it has a second node.
+    /// Whether it has a second node; [`PairInput::Paired`] tells it anew.
     pub paired: bool,
     /// How long things take between sites.
     pub timing: Timing,
@@ -81,6 +81,9 @@ pub enum PairInput {
     /// Who speaks has been decided. A node that is told to speak while the other lives and may carry
     /// calls must know that the other was told too.
     Role(Role),
+    /// The segment has a second node from now on, or no longer; what is known of that one follows. To be
+    /// told to be without one in between, where another one takes its place.
+    Paired(bool),
     /// What is known of the other node.
     Other {
         /// Whether the link to it is up. Messages of an earlier connection never arrive on the next.
@@ -229,6 +232,7 @@ impl Pair {
     pub fn handle_input(&mut self, now: Instant, input: PairInput) {
         match input {
             PairInput::Role(role) => self.set_role(now, role),
+            PairInput::Paired(paired) => self.set_paired(now, paired),
             PairInput::Other { linked, present } => self.set_other(now, linked, present),
             PairInput::Received(message) => self.receive(now, message),
             PairInput::Coordinator(message) => {
@@ -398,6 +402,16 @@ impl Pair {
         }
         self.outputs.push_back(PairOutput::NeedLive { copied: true });
         Speaker::new(now, config, member, state, None)
+    }
+
+    fn set_paired(&mut self, now: Instant, paired: bool) {
+        if !paired {
+            self.set_other(now, false, false);
+        }
+        self.config.paired = paired;
+        if let Part::Speaker(speaker) = &mut self.part {
+            speaker.set_paired(paired, &mut self.outputs);
+        }
     }
 
     fn set_other(&mut self, now: Instant, linked: bool, present: bool) {

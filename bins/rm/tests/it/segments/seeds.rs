@@ -40,7 +40,7 @@ fn no_limit_is_passed_and_none_leaks_whatever_happens_to_segments() {
 /// that cannot talk, or of a dead one, are counted above a lowered limit (6638, 7964). Of those in which
 /// segments join: of halves that both let calls in while the word of who speaks was lost (4832), of a frozen
 /// limit that grew by two documents apart (3024); a segment that a document took out while it was cut off
-/// (1159), who leaves and takes calls of a frozen limit beside a partner that has only just started (5933).
+/// (1159); one that leaves and takes calls of a frozen limit beside a partner that has just started (5933).
 #[test]
 fn worlds_that_found_faults_pass() {
     let seeds = [

@@ -127,6 +127,14 @@ impl Speaker {
         self.member.bind(bases);
     }
 
+    /// Who has no partner is not alone without it.
+    pub(super) fn set_paired(&mut self, paired: bool, outputs: &mut Outputs) {
+        if self.config.paired && !paired && self.alone {
+            outputs.push_back(PairOutput::Alone(false));
+        }
+        self.config.paired = paired;
+    }
+
     pub(super) fn obey(&mut self, now: Instant, message: ToMember) {
         // Before it knows what lives it cannot say what is held; the coordinator asks again.
         // What it gives away must not change any more either.

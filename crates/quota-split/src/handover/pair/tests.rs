@@ -100,6 +100,30 @@ fn a_call_that_hears_no_speaker_is_refused_by_name_and_never_counted() {
 }
 
 #[test]
+fn halves_that_are_named_to_each_other_later_count_together() {
+    let mut pair = Two::with_share(3);
+    for at in 0..2 {
+        pair.input(at, PairInput::Paired(false));
+    }
+    pair.request(0, 1, false);
+    pair.request(1, 2, false);
+    assert_eq!(pair.verdicts[&2], Err(Denial::Unheard));
+
+    pair.lives_at[0] = vec![call(1)];
+    for at in 0..2 {
+        pair.input(at, PairInput::Paired(true));
+    }
+    pair.link();
+    pair.request(1, 3, false);
+    assert!(pair.verdicts[&3].is_ok());
+    assert_eq!(pair.used(0), Some(2));
+
+    pair.lives_at[1] = vec![call(3)];
+    pair.input(1, PairInput::Role(Role::Speaker));
+    assert_eq!(pair.share(1), Some(3), "it holds the state too");
+}
+
+#[test]
 fn a_new_connection_sets_the_counters_right() {
     let mut pair = Two::with_share(3);
     pair.request(1, 1, false);
