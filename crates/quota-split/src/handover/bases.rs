@@ -1,4 +1,4 @@
-//! By which weights a segment tells whether it is with the majority.
+//! What a segment goes by in a cluster that is cut: which weights make a majority, which document all have seen.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +10,17 @@ use crate::Part;
 /// documents. So a new document decides nothing alone: a segment is with the majority only where it is so by the
 /// weights of the last document that every segment promised to obey, and by those of each that it has promised
 /// since. Once all have promised the new one, that is the last.
+///
+/// So it is with frozen limits: under another document than the one that all have grown under they stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bases {
     /// Weights by segment, the newest last.
     weights: Vec<Vec<(u32, u32)>>,
     /// Whether there were more than are kept: no majority is believed until all have promised one.
     more: bool,
+    /// The version of the document that last grew while every segment was a member, or first; 0 once another
+    /// one was promised with every segment there, which has granted nothing here yet.
+    pub(super) settled: Option<u64>,
 }
 
 /// Documents of which the weights are kept: there is one, or a second for the time of a round trip.
@@ -24,7 +29,12 @@ const BASES_MAX: usize = 8;
 impl Bases {
     /// Starts with the weights of one document, by the number of the segment, ascending.
     pub fn new(weights: impl IntoIterator<Item = (u32, u32)>) -> Self {
-        Self { weights: vec![weights.into_iter().collect()], more: false }
+        Self { weights: vec![weights.into_iter().collect()], more: false, settled: None }
+    }
+
+    /// Returns the weights by segment of each document that majorities are told by, the newest last.
+    pub fn weights(&self) -> &[Vec<(u32, u32)>] {
+        &self.weights
     }
 
     /// Returns whether nothing is known yet.

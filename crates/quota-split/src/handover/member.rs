@@ -35,10 +35,7 @@ pub struct Member {
     ledger: Ledger,
     /// Promised by an earlier life, whose grants must not be taken for this one's.
     floor: Option<Stamp>,
-    /// The version of the document that last grew while every segment was a member, or first; 0 once another
-    /// one was promised with every segment there, which has granted nothing here yet.
-    settled: Option<u64>,
-    /// By which weights it tells majorities.
+    /// By which weights it tells majorities, and which document all have grown under.
     bases: Bases,
     /// The division in which the newest of them was promised.
     added: Option<Stamp>,
@@ -148,7 +145,6 @@ impl Member {
             ledger: Ledger::new(document.tree(), seed, now),
             document,
             floor: promised,
-            settled: None,
             bases: Bases::default(),
             added: None,
             followed: None,

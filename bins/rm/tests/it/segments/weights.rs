@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use election::{NodeId, Segment};
-use quota_split::handover::Bases;
 use rm::cluster::Kept;
 
 use super::judge::{cells, rest};
@@ -52,7 +51,7 @@ fn both_nodes_of_a_segment_keep_by_which_weights_it_tells_majorities() {
     for at in 0..2 {
         let kept: Kept =
             driver::codec::decode(&world.nodes[at].disk.as_ref().unwrap()[2..]).unwrap();
-        assert_eq!(kept.bases, Bases::new([(1, 400), (2, 100)]), "{}", world.nodes[at].id);
+        assert_eq!(kept.bases.weights(), [[(1, 400), (2, 100)]], "{}", world.nodes[at].id);
     }
 }
 

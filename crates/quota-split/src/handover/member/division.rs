@@ -69,8 +69,8 @@ impl Member {
         self.unheard.clear();
         (self.report_at, self.resend_at, self.refuses) = (None, None, None);
         if sight == Sight::Whole {
-            if self.settled != Some(document) {
-                self.settled = Some(UNSETTLED);
+            if self.bases.settled != Some(document) {
+                self.bases.settled = Some(UNSETTLED);
             }
             self.bases.add(&recipe.parts);
             self.added = Some(stamp);
@@ -96,7 +96,7 @@ impl Member {
             stamp: followed.stamp,
             held: held.map(|(counter, held, _)| (counter, held)).collect(),
             digest: column_digest(followed.targets.iter().copied()),
-            settled: self.settled,
+            settled: self.bases.settled,
         };
         self.send(promise.stamp.epoch, ToCoordinator::Promise(promise));
     }
@@ -111,8 +111,8 @@ impl Member {
             // It is word from the coordinator as a lease is: who has lapsed may use what it is granted.
             self.renew(now);
             // Its first shares count as those of all: what the others have by then follows the same document.
-            if followed.sight == Sight::Whole || self.settled.is_none() {
-                self.settled = Some(followed.document);
+            if followed.sight == Sight::Whole || self.bases.settled.is_none() {
+                self.bases.settled = Some(followed.document);
             }
             if self.added == Some(grow.stamp) {
                 self.bases.settle();

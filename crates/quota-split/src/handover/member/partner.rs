@@ -112,7 +112,7 @@ impl Member {
         MemberState {
             document: self.document.digest(),
             floor: self.floor,
-            settled: self.settled,
+            settled: self.bases.settled,
             followed: self.followed.clone(),
             caps: places.map(|place| self.share(place)).collect(),
             reports: self.reports / REPORTS_UNKNOWN * REPORTS_UNKNOWN,
@@ -130,7 +130,7 @@ impl Member {
         let followed = self.followed.as_ref().filter(|_| places.len() <= CHANGES_MAX)?;
         Some(MemberChange {
             seq: followed.seq,
-            settled: self.settled,
+            settled: self.bases.settled,
             reports: self.reports / REPORTS_UNKNOWN * REPORTS_UNKNOWN,
             caps: places.iter().map(|&place| (place, self.share(place))).collect(),
         })
@@ -151,7 +151,7 @@ impl Member {
     ) -> bool {
         let drifts = self.ledger.audit(live);
         self.recounted(drifts);
-        self.settled = state.settled;
+        self.bases.settled = state.settled;
         self.news = News::All;
         let promised = state.followed.as_ref().map(|followed| followed.stamp);
         if !state.fits(&self.document) {
