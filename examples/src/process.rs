@@ -65,8 +65,11 @@ impl<P: Process> Processes<P> {
         &self.dir
     }
 
-    /// Removes logs and configuration files: everything went well.
-    pub fn forget_logs(&self) {
+    /// Ends what still runs, which would write its files anew, and removes logs and configuration files:
+    /// everything went well.
+    pub fn forget_logs(&mut self) {
+        // One that cannot be waited for leaves its files.
+        let _ = self.kill(|_| true);
         // What is left behind is in the way of nobody.
         let _ = fs::remove_dir_all(&self.dir);
     }
