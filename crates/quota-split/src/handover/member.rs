@@ -16,6 +16,7 @@ pub(super) use partner::News;
 use partner::REPORTS_UNKNOWN;
 pub use partner::{MemberChange, MemberState};
 
+mod beyond;
 mod borrower;
 mod division;
 mod lending;
@@ -59,6 +60,9 @@ pub struct Member {
     drains: bool,
     /// When that is said again, while the division obeyed does not show that the coordinator knows.
     drain_at: Option<Instant>,
+    /// Calls by counter that no grant covers, where there are any: they passed the limit, or were here before any
+    /// grant. A limit of which only what was brought along is handed out does not get them.
+    beyond: BTreeMap<u32, u32>,
     /// What in [`Member::state`] may differ from what it was when this was last asked.
     news: News,
     outputs: VecDeque<MemberOutput>,
@@ -160,6 +164,7 @@ impl Member {
             borrower: Borrower::default(),
             drains: false,
             drain_at: None,
+            beyond: BTreeMap::new(),
             news: News::All,
             outputs: VecDeque::new(),
         }
@@ -248,6 +253,9 @@ impl Member {
         }
         match self.ledger.admit(now, call, exempt) {
             Ok(admission) => {
+                if exempt && !admission.again {
+                    self.pass(call);
+                }
                 self.touch(now, call);
                 Verdict::Admitted(admission)
             }
@@ -272,6 +280,7 @@ impl Member {
             for counter in [Counter::Calls, call.direction.counter()] {
                 let Some(place) = document.place(node, counter) else { continue };
                 let view = self.ledger.view(node, counter);
+                self.cover(place);
                 if view.share.is_some_and(|share| share <= view.used) {
                     self.dirty.insert(place);
                     self.report_at.get_or_insert(now + self.timing.report);
@@ -297,17 +306,19 @@ impl Member {
     /// Panics when a call's node comes from a larger tree.
     pub fn audit(&mut self, now: Instant, live: impl IntoIterator<Item = Call>) -> Vec<Drift> {
         let drifts = self.ledger.audit(live);
-        let beyond = |drift: &Drift| {
+        let more = |drift: &Drift| {
             let share = self.ledger.view(drift.node, drift.counter).share;
             share.is_some_and(|share| share.max(drift.was) < drift.is)
         };
-        if let Some(followed) = self.followed.as_ref().filter(|_| drifts.iter().any(beyond)) {
+        if let Some(followed) = self.followed.as_ref().filter(|_| drifts.iter().any(more)) {
             let stamp = followed.stamp;
             self.refuse(now, stamp);
         }
-        let places =
-            drifts.iter().filter_map(|drift| self.document.place(drift.node, drift.counter));
-        self.dirty.extend(places);
+        for drift in &drifts {
+            let Some(place) = self.document.place(drift.node, drift.counter) else { continue };
+            self.uncover(place);
+            self.dirty.insert(place);
+        }
         if !self.dirty.is_empty() {
             self.report_at.get_or_insert(now + self.timing.report);
         }
@@ -381,6 +392,7 @@ impl Member {
         let moved = self.ledger.moved(before, now_here);
         self.recounted(moved.differences(now_here, &self.ledger, before));
         self.ledger = moved;
+        self.uncover_all();
         self.news = News::All;
         // Numbers of counters have changed: what is followed can no longer be told from others.
         self.floor = self.promised();

@@ -192,7 +192,8 @@ pub struct Promise {
     /// The division's number.
     pub stamp: Stamp,
     /// Counters that are held differently from their targets, and what is held: cap or use,
-    /// whichever is more.
+    /// whichever is more. A counter of which calls are held that no grant covers comes twice: before that, what
+    /// was granted.
     pub held: Vec<(u32, u32)>,
     /// A digest of the targets.
     pub digest: u64,

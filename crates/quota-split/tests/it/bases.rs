@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use quota_split::handover::{
     Coordinator, CoordinatorInput, CoordinatorOutput, Epoch, Member, MemberInput, MemberOutput,
-    Timing, ToMember,
+    Timing, ToMember, Verdict,
 };
-use quota_split::{Counter, Document, Limits, Method, Node, Part, Partition, SegmentId, Tree};
+use quota_split::{
+    Call, CallId, Counter, Direction, Document, Limits, Method, Node, Part, Partition, SegmentId,
+    Tree,
+};
 
 const EVEN: [u32; 3] = [1, 1, 1];
 /// By these the first segment has the majority alone.
@@ -83,12 +86,109 @@ fn a_segment_that_is_left_out_has_no_say_any_more() {
 }
 
 #[test]
+fn frozen_limits_stay_where_they_were_in_an_island() {
+    let mut run = Run::new(Partition::Frozen);
+    run.lead(1, EVEN, &[1, 2, 3]);
+    run.pass(Duration::from_secs(1));
+    run.lead(1, EVEN, &[1, 2]);
+    run.pass(Duration::from_secs(60));
+    assert_eq!(run.caps(), [30, 30, 30]);
+}
+
+#[test]
+fn frozen_limits_of_another_document_grow_only_when_all_are_there() {
+    let mut run = Run::new(Partition::Frozen);
+    run.lead(1, EVEN, &[1, 2, 3]);
+    run.pass(Duration::from_secs(1));
+    run.lead(1, EVEN, &[1, 2]);
+    run.change(&[1, 2], 2, 30);
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [10, 10, 30]);
+
+    run.change(&[1, 2], 3, 120);
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [10, 10, 30], "segment 3 may still hold any part");
+}
+
+/// Who is away may have got its part by another document, too.
+#[test]
+fn frozen_limits_of_a_cluster_that_was_never_whole_follow_its_first_document() {
+    let mut run = Run::new(Partition::Frozen);
+    run.lead(1, EVEN, &[1, 2]);
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [30, 30, 0]);
+    run.change(&[1, 2], 2, 120);
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [30, 30, 0]);
+}
+
+#[test]
+fn calls_that_passed_a_frozen_limit_are_no_part_of_it_in_the_next_division() {
+    let mut run = Run::new(Partition::Frozen);
+    run.lead(1, EVEN, &[1, 2, 3]);
+    run.pass(Duration::from_secs(1));
+    run.change(&[1, 2], 2, LIMIT);
+    run.lead(1, FIRST, &[1, 2]);
+    run.pass(Duration::from_secs(1));
+    assert_eq!(run.caps(), [30, 15, 30]);
+    run.call(1, 0, 30, false);
+    run.call(1, 30, 5, true);
+    for _ in 0..2 {
+        run.lead(1, FIRST, &[1, 2]);
+        run.pass(Duration::from_secs(5));
+        assert_eq!(run.caps(), [30, 15, 30]);
+    }
+
+    // Whichever calls end first, what is left of the others is still above the cap.
+    let member = run.members.get_mut(&1).unwrap();
+    (0..3).for_each(|id| assert!(member.release(run.now, CallId(id))));
+    run.lead(1, FIRST, &[1, 2]);
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [30, 15, 30]);
+}
+
+/// What was above the cap when that shrank was granted, and goes to others as it ends.
+#[test]
+fn calls_above_a_frozen_cap_that_shrank_stay_a_part_of_the_limit() {
+    let mut run = Run::new(Partition::Frozen);
+    run.lead(1, EVEN, &[1, 2, 3]);
+    run.pass(Duration::from_secs(1));
+    run.call(2, 0, 30, false);
+    run.change(&[1, 2], 2, LIMIT);
+    for _ in 0..2 {
+        run.lead(1, FIRST, &[1, 2]);
+        run.pass(Duration::from_secs(1));
+        assert_eq!(run.caps(), [30, 15, 30]);
+    }
+    let member = run.members.get_mut(&2).unwrap();
+    (0..30).for_each(|id| assert!(member.release(run.now, CallId(id))));
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [45, 15, 30]);
+}
+
+#[test]
+fn calls_of_who_starts_anew_are_no_part_of_a_limit_that_must_not_grow() {
+    let mut run = Run::new(Partition::Frozen);
+    run.lead(1, EVEN, &[1, 2, 3]);
+    run.pass(Duration::from_secs(1));
+    let mut again = run.member(1);
+    again.bind(run.members[&1].bases().clone());
+    let document = run.document(1, LIMIT);
+    again.audit(run.now, (0..5).map(|id| call(&document, id)));
+    run.members.insert(1, again);
+    run.change(&[1, 2], 2, LIMIT);
+    run.lead(2, FIRST, &[1, 2]);
+    run.pass(Duration::from_secs(5));
+    assert_eq!(run.caps(), [0, 15, 30]);
+}
+
+#[test]
 fn a_frozen_part_that_promised_another_document_does_not_grow_back_under_the_old_one() {
     let mut run = Run::new(Partition::Frozen);
     run.lead(1, EVEN, &[1, 2, 3]);
     run.pass(Duration::from_secs(1));
     run.lost = vec![2, 3];
-    run.change(1);
+    run.change(&[1], 2, LIMIT);
     run.lead(1, FIRST, &[1, 2, 3]);
     run.pass(Duration::from_millis(500));
     assert_eq!(run.caps(), [60, 15, 15]);
@@ -110,9 +210,9 @@ fn a_frozen_part_does_not_grow_by_another_document_at_who_starts_anew() {
     let mut again = run.member(1);
     again.bind(run.members[&1].bases().clone());
     run.members.insert(1, again);
-    let coordinator = Coordinator::new(Timing::WAN, false, run.document(1));
+    let coordinator = Coordinator::new(Timing::WAN, false, run.document(1, LIMIT));
     run.coordinators.insert(1, coordinator);
-    run.change(1);
+    run.change(&[1], 2, LIMIT);
     run.lead(1, FIRST, &[1]);
     run.pass(Duration::from_secs(5));
     assert_eq!(run.caps(), [0, 30, 30]);
@@ -131,6 +231,11 @@ fn what_a_segment_is_bound_to_outlives_it() {
     run.lead(1, FIRST, &[1]);
     run.pass(2 * Timing::WAN.majority_wait());
     assert_eq!(run.caps()[0], 0);
+}
+
+fn call(document: &Document, id: u64) -> Call {
+    let node = document.tree().find("T1").unwrap();
+    Call { id: CallId(id), node, direction: Direction::Inbound }
 }
 
 /// Members, and a coordinator at each of them. What is said in a part arrives at once.
@@ -164,30 +269,42 @@ impl Run {
         for id in 1..=3 {
             let member = run.member(id);
             run.members.insert(id, member);
-            let document = run.document(1);
+            let document = run.document(1, LIMIT);
             run.coordinators.insert(id, Coordinator::new(Timing::WAN, false, document));
         }
         run
     }
 
-    fn document(&self, version: u64) -> Arc<Document> {
-        let limits = Limits { calls: Some(LIMIT), ..Limits::default() };
+    fn document(&self, version: u64, limit: u32) -> Arc<Document> {
+        let limits = Limits { calls: Some(limit), ..Limits::default() };
         let partition = Some(self.partition);
         let node = Node { name: "T1".into(), limits, partition, ..Node::default() };
         Arc::new(Document::new(version, Tree::new(vec![node]).unwrap(), Method::Dhondt))
     }
 
     fn member(&self, id: u32) -> Member {
-        Member::new(self.now, SegmentId(id), Timing::WAN, self.document(1), None, 7)
+        Member::new(self.now, SegmentId(id), Timing::WAN, self.document(1, LIMIT), None, 7)
     }
 
-    /// Gives a segment and its coordinator the next document.
-    fn change(&mut self, id: u32) {
-        let document = self.document(2);
-        let member = self.members.get_mut(&id).unwrap();
-        member.handle_input(self.now, MemberInput::Document(Arc::clone(&document)));
-        let input = CoordinatorInput::Document { document, eager: false };
-        self.coordinators.get_mut(&id).unwrap().handle_input(self.now, input);
+    /// Gives segments and their coordinators another document.
+    fn change(&mut self, ids: &[u32], version: u64, limit: u32) {
+        let document = self.document(version, limit);
+        for id in ids {
+            let member = self.members.get_mut(id).unwrap();
+            member.handle_input(self.now, MemberInput::Document(Arc::clone(&document)));
+            let input =
+                CoordinatorInput::Document { document: Arc::clone(&document), eager: false };
+            self.coordinators.get_mut(id).unwrap().handle_input(self.now, input);
+        }
+    }
+
+    /// Lets calls in at a segment, numbered from `first`.
+    fn call(&mut self, at: u32, first: u64, count: u64, exempt: bool) {
+        let member = self.members.get_mut(&at).unwrap();
+        for id in first..first + count {
+            let verdict = member.request(self.now, call(member.document(), id), exempt);
+            assert!(matches!(verdict, Verdict::Admitted(_)), "{verdict:?}");
+        }
     }
 
     /// Lets a segment lead these in an epoch of its own.

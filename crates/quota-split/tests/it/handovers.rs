@@ -433,69 +433,6 @@ fn a_member_without_a_weight_that_takes_no_new_calls_says_so_to_each_coordinator
 }
 
 #[test]
-fn frozen_limits_stay_where_they_were_in_an_island() {
-    let mut cluster = three_with(Partition::Frozen, &[("T1", 90)]);
-    cluster.lead(&EVEN, &[]);
-    cluster.run(Duration::from_secs(1));
-    cluster.lead(&EVEN, &[3]);
-    cluster.reached = vec![1, 2];
-    cluster.run(Duration::from_secs(60));
-    assert_eq!(cluster.caps("T1"), [30, 30, 30]);
-}
-
-#[test]
-fn frozen_limits_of_another_document_grow_only_when_all_are_there() {
-    let mut cluster = three_with(Partition::Frozen, &[("T1", 90)]);
-    cluster.lead(&EVEN, &[]);
-    cluster.run(Duration::from_secs(1));
-    let changed = Arc::new(with(Partition::Frozen, &[("T1", 30)], 2));
-    cluster.document = changed.clone();
-    for id in [1, 2] {
-        let member = cluster.members.get_mut(&id).unwrap();
-        member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
-    }
-    let input = CoordinatorInput::Document { document: changed, eager: false };
-    cluster.coordinator.handle_input(cluster.now, input);
-    cluster.reached = vec![1, 2];
-    cluster.lead(&EVEN, &[3]);
-    cluster.run(Duration::from_secs(5));
-    assert_eq!(cluster.caps("T1"), [10, 10, 30]);
-
-    let changed = Arc::new(with(Partition::Frozen, &[("T1", 120)], 3));
-    for id in [1, 2] {
-        let member = cluster.members.get_mut(&id).unwrap();
-        member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
-    }
-    let input = CoordinatorInput::Document { document: changed, eager: false };
-    cluster.coordinator.handle_input(cluster.now, input);
-    cluster.drain();
-    cluster.run(Duration::from_secs(5));
-    assert_eq!(cluster.caps("T1"), [10, 10, 30], "segment 3 may still hold any part");
-}
-
-/// Who is away may have got its part by another document, too.
-#[test]
-fn frozen_limits_of_a_cluster_that_was_never_whole_follow_its_first_document() {
-    let mut cluster = three_with(Partition::Frozen, &[("T1", 90)]);
-    cluster.reached = vec![1, 2];
-    cluster.lead(&EVEN, &[3]);
-    cluster.run(Duration::from_secs(5));
-    assert_eq!(cluster.caps("T1"), [30, 30, 0]);
-
-    let changed = Arc::new(with(Partition::Frozen, &[("T1", 120)], 2));
-    for id in [1, 2] {
-        let member = cluster.members.get_mut(&id).unwrap();
-        member.handle_input(cluster.now, MemberInput::Document(changed.clone()));
-    }
-    let input = CoordinatorInput::Document { document: changed, eager: false };
-    cluster.coordinator.handle_input(cluster.now, input);
-    cluster.drain();
-    cluster.run(Duration::from_secs(5));
-
-    assert_eq!(cluster.caps("T1"), [30, 30, 0]);
-}
-
-#[test]
 fn a_majority_waits_for_the_leases_elsewhere_and_a_minority_closes() {
     let mut cluster = three_with(Partition::WeightMajority, &[("T1", 90)]);
     cluster.lead(&EVEN, &[]);

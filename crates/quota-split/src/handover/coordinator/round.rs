@@ -20,6 +20,8 @@ pub(super) struct Round {
     seats: Vec<Seat>,
     /// What each member may hold at the most, a row per counter.
     ledger: Vec<u32>,
+    /// How much of that in sum no grant covers, per counter.
+    beyond: Vec<u32>,
     /// What may be held in sum, per counter; empty until every member has promised.
     budgets: Vec<u32>,
     pool: Pool,
@@ -91,6 +93,7 @@ impl Round {
             plan,
             seats,
             ledger,
+            beyond: vec![0; document.counters().len()],
             budgets: Vec::new(),
             pool: Pool::default(),
             resend_at: Some(now + timing.resend),
@@ -128,9 +131,15 @@ impl Round {
         for (row, target) in self.ledger.chunks_exact_mut(width).zip(targets) {
             row[column] = target;
         }
+        let mut last = None;
         for &(counter, held) in &promise.held {
             if let Some(cell) = self.ledger.get_mut(counter as usize * width + column) {
                 *cell = held;
+                if let Some((_, granted)) = last.filter(|(before, _)| *before == counter) {
+                    let beyond = &mut self.beyond[counter as usize];
+                    *beyond = beyond.saturating_add(held.saturating_sub(granted));
+                }
+                last = Some((counter, held));
             }
         }
         self.seats[column].promise = Some(promise.settled);
@@ -322,10 +331,11 @@ impl Round {
         let mut targets = Vec::new();
         let mut budgets = Vec::with_capacity(document.counters().len());
         let rows = self.ledger.chunks_exact_mut(self.seats.len().max(1));
-        for (limited, row) in document.counters().iter().zip(rows) {
+        let counters = document.counters().iter().zip(&self.beyond);
+        for ((limited, beyond), row) in counters.zip(rows) {
             self.plan.targets(document, limited, &mut targets);
             let budget = if self.plan.conserves(limited, agreed) {
-                limited.limit.min(sum(row))
+                limited.limit.min(sum(row).saturating_sub(*beyond))
             } else {
                 self.plan.budget(limited, sum(&targets))
             };
@@ -559,6 +569,7 @@ impl PartialEq for Round {
             && self.recipe == other.recipe
             && self.seats == other.seats
             && self.ledger == other.ledger
+            && self.beyond == other.beyond
             && self.budgets == other.budgets
             && self.pool == other.pool
     }
@@ -568,7 +579,8 @@ impl Eq for Round {}
 
 impl std::hash::Hash for Round {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.stamp, &self.recipe, &self.seats, &self.ledger, &self.budgets).hash(state);
-        (&self.pool, self.resend_at, self.majority_at, self.lease_at, self.tick_at).hash(state);
+        (self.stamp, &self.recipe, &self.seats, &self.ledger, &self.beyond).hash(state);
+        (&self.budgets, &self.pool, self.resend_at, self.majority_at, self.lease_at, self.tick_at)
+            .hash(state);
     }
 }

@@ -88,13 +88,21 @@ impl Member {
 
     fn promise(&mut self) {
         let Some(followed) = &self.followed else { return };
-        let held = |counter| followed.own(counter).map_or(0, |place| self.held(place).held);
-        let held =
-            (0..).zip(&followed.targets).map(|(counter, target)| (counter, held(counter), target));
-        let held = held.filter(|(_, held, target)| held != *target);
+        let mut held = Vec::new();
+        for (counter, &target) in (0..).zip(&followed.targets) {
+            let place = followed.own(counter);
+            let granted = place.map_or(0, |place| self.granted(place));
+            let all = place.map_or(0, |place| self.held(place).held);
+            if granted != all {
+                held.push((counter, granted));
+            }
+            if granted != all || all != target {
+                held.push((counter, all));
+            }
+        }
         let promise = Promise {
             stamp: followed.stamp,
-            held: held.map(|(counter, held, _)| (counter, held)).collect(),
+            held,
             digest: column_digest(followed.targets.iter().copied()),
             settled: self.bases.settled,
         };
@@ -180,6 +188,7 @@ impl Member {
         if self.share(place) < cap {
             self.news.note(Some(place));
             self.ledger.set_share(limited.node, limited.counter, cap);
+            self.cover(place);
         }
     }
 }

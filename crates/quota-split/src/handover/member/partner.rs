@@ -153,6 +153,7 @@ impl Member {
         self.recounted(drifts);
         self.bases.settled = state.settled;
         self.news = News::All;
+        self.uncover_all();
         let promised = state.followed.as_ref().map(|followed| followed.stamp);
         if !state.fits(&self.document) {
             self.floor = self.promised().max(promised).max(state.floor);
@@ -166,6 +167,7 @@ impl Member {
             self.ledger.set_share(limited.node, limited.counter, cap);
             self.dirty.insert(place);
         }
+        self.uncover_all();
         // Reports that the partner sent since are not known here: their numbers are passed over.
         self.reports = state.reports.wrapping_add(REPORTS_UNKNOWN);
         self.renew(now);
