@@ -14,8 +14,8 @@ use quota_split::{Answer, Matched, Matcher, Numbers, Policies, Signs, Tree, Unma
 use siphasher::sip::SipHasher24;
 
 pub use fit::Claim;
+pub use harm::Harm;
 use harm::Lines;
-pub use harm::{Harm, VERSION_MAX};
 
 mod fit;
 mod harm;
@@ -93,6 +93,10 @@ pub struct SegmentRoute {
     pub route: Route,
 }
 
+/// The highest version. Above are as many again that no program reads, and below it a clock of nanoseconds until
+/// 2116.
+pub const VERSION_MAX: u64 = 1 << 62;
+
 /// The longest document, in bytes.
 pub const TEXT_MAX: usize = 16 << 20;
 
@@ -107,7 +111,7 @@ impl ClusterDocument {
                 root.fault(format!("the document is longer than {TEXT_MAX} bytes"));
             }
             let number = "a number that rises with every change of this file";
-            let version = root.key("version").required(number).integer(1..=u64::MAX);
+            let version = root.key("version").required(number).integer(1..=VERSION_MAX);
             let mut warnings = Vec::new();
             let mut lines = Lines { version: root.key("version").line(), ..Lines::default() };
             let sharing = root.key("sharing").boolean().unwrap_or(false);

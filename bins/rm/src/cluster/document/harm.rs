@@ -26,10 +26,6 @@ pub(super) struct Lines {
     pub(super) nodes: BTreeMap<NodeId, usize>,
 }
 
-/// The highest version that is taken: above are as many again, so that higher ones always fit, and below it
-/// a clock of nanoseconds until 2116.
-pub const VERSION_MAX: u64 = 1 << 62;
-
 impl ClusterDocument {
     /// Returns everything that this document would do in the place of `before` to a cluster in which
     /// these nodes run, each in the place that its own file says.
@@ -38,7 +34,7 @@ impl ClusterDocument {
         before: Option<&Self>,
         running: &BTreeMap<NodeId, election::NodeId>,
     ) -> Vec<Harm> {
-        let mut harms = self.in_any_cluster();
+        let mut harms: Vec<Harm> = self.silent().collect();
         harms.extend(before.into_iter().flat_map(|before| self.left_out(before)));
         harms.extend(self.moved(running));
         harms.extend(self.unnamed(running));
@@ -46,26 +42,18 @@ impl ClusterDocument {
         harms
     }
 
-    /// What is harmful whatever the cluster is.
-    fn in_any_cluster(&self) -> Vec<Harm> {
-        let mut harms = Vec::new();
-        if VERSION_MAX < self.version {
-            let text = format!(
-                "`version` is {}: above {VERSION_MAX} too few higher ones are left for what comes after it",
-                self.version
-            );
-            harms.push(meant(false, self.lines.version, text));
-        }
+    /// Segments that others cannot send calls to where they should.
+    fn silent(&self) -> impl Iterator<Item = Harm> + '_ {
         let others = 1 < self.segments.len() && self.sharing;
-        for (segment, _) in self.segments.iter().filter(|(_, plan)| others && plan.sip.is_empty()) {
+        let silent = self.segments.iter().filter(move |(_, plan)| others && plan.sip.is_empty());
+        silent.map(|(segment, _)| {
             let text = format!(
                 "segment {} has no `sip`: with `sharing` no call can be sent on to it, and nobody knows \
                  the calls that it sends on",
                 segment.0
             );
-            harms.push(meant(true, self.line_of(*segment), text));
-        }
-        harms
+            meant(true, self.line_of(*segment), text)
+        })
     }
 
     /// Segments of `before` that are not here any more and still have a part there. One that does not hear of
