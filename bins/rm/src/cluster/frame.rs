@@ -269,4 +269,31 @@ mod tests {
         assert_eq!(Kept::decode(&kept.encode()), Some(kept));
         assert_eq!(Kept::decode(&[4, 0x79, 0]), None);
     }
+    /// Every look at a majority walks all of them.
+    #[test]
+    fn more_weights_than_are_ever_kept_are_not_read_from_a_partner_or_the_disk() {
+        type Weights = Vec<Vec<(u32, u32)>>;
+        let weights = |documents, segments| -> Weights {
+            vec![(1..=segments).map(|id| (id, 100)).collect(); documents]
+        };
+        let (kind, empty) = ClusterFrame::Pair(PairMessage::Bases(Bases::default())).encode();
+        let told = |weights: &Weights| {
+            let bases = driver::codec::encode(&(weights, false, Some(7_u64)));
+            ClusterFrame::decode(kind, &[&empty[..1], &bases[..]].concat())
+        };
+        let kept = |weights: &Weights| {
+            let kept = (Stored::default(), None::<Stamp>, (weights, false, Some(7_u64)));
+            Kept::decode(&[&Kept::KIND.to_be_bytes(), &driver::codec::encode(&kept)[..]].concat())
+        };
+
+        let most = weights(8, 256);
+        let Some(ClusterFrame::Pair(PairMessage::Bases(bases))) = told(&most) else {
+            panic!("so many are kept")
+        };
+        assert_eq!(bases.weights(), most);
+        assert_eq!(kept(&most).unwrap().bases, bases);
+        for more in [weights(9, 1), weights(1, 257)] {
+            assert_eq!((told(&more), kept(&more)), (None, None));
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Part;
+use crate::plan::PARTS_MAX;
 
 /// The usual weights of all segments, by each document that somebody may still tell majorities by.
 ///
@@ -13,6 +14,7 @@ use crate::Part;
 ///
 /// So it is with frozen limits: under another document than the one that all have grown under they stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
 pub struct Bases {
     /// Weights by segment, the newest last.
     weights: Vec<Vec<(u32, u32)>>,
@@ -21,6 +23,23 @@ pub struct Bases {
     /// The version of the document that last grew while every segment was a member, or first; 0 once another
     /// one was promised with every segment there, which has granted nothing here yet.
     pub(super) settled: Option<u64>,
+}
+
+/// What [`Bases`] looks like where it was written, by whoever that was.
+#[derive(Deserialize)]
+struct Unchecked {
+    weights: Vec<Vec<(u32, u32)>>,
+    more: bool,
+    settled: Option<u64>,
+}
+
+/// Why a [`Bases`] cannot be read: nobody writes such a one. Who sent it is at fault, and nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum BasesError {
+    #[error("weights of {0} documents are more than are ever kept")]
+    Documents(usize),
+    #[error("{0} segments are more than a cluster has")]
+    Segments(usize),
 }
 
 /// Documents of which the weights are kept: there is one, or a second for the time of a round trip.
@@ -64,6 +83,21 @@ impl Bases {
         let older = self.weights.len().saturating_sub(1);
         self.weights.drain(..older);
         self.more = false;
+    }
+}
+
+impl TryFrom<Unchecked> for Bases {
+    type Error = BasesError;
+
+    fn try_from(Unchecked { weights, more, settled }: Unchecked) -> Result<Self, BasesError> {
+        let segments = weights.iter().map(Vec::len).max().unwrap_or(0);
+        if BASES_MAX < weights.len() {
+            return Err(BasesError::Documents(weights.len()));
+        }
+        if PARTS_MAX < segments {
+            return Err(BasesError::Segments(segments));
+        }
+        Ok(Self { weights, more, settled })
     }
 }
 
