@@ -56,6 +56,8 @@ pub(super) struct Speaker {
     leaving: Option<Leaving>,
     /// Not before then it hands its part over again.
     leave_at: Option<Instant>,
+    /// Whether it ever handed its part over: the partner may take that up much later.
+    offered: bool,
 }
 
 /// Who asked while the part was on its way to the partner.
@@ -116,6 +118,7 @@ impl Speaker {
             greets: false,
             leaving: None,
             leave_at: None,
+            offered: false,
         }
     }
 
@@ -409,6 +412,7 @@ impl Speaker {
             return;
         }
         self.leaving = Some(Leaving { asks: Vec::new(), until: now + self.config.period });
+        self.offered = true;
         let serial = self.serial;
         outputs.push_back(PairOutput::Partner(PairMessage::HandOver { serial }));
     }
@@ -432,7 +436,7 @@ impl Speaker {
     /// The partner has the part that it was handed. The election may tell this node much later: until then it
     /// lets nothing in for two periods after each word of the partner.
     fn give_way(&mut self, now: Instant) {
-        if self.leaving.is_some() || self.leave_at.is_some() {
+        if self.offered {
             let until = now + 2 * self.config.period;
             let asks = self.leaving.take().map(|leaving| leaving.asks).unwrap_or_default();
             self.leaving = Some(Leaving { asks, until });

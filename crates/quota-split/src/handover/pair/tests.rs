@@ -253,6 +253,29 @@ fn who_has_handed_its_part_over_lets_nothing_in_before_it_hears_who_speaks() {
     assert_eq!((pair.used(0), pair.used(1)), (None, Some(2)));
 }
 
+/// What is stored with the partner is old by then, so that the part cannot be handed over again.
+#[test]
+fn who_took_its_part_back_lets_nothing_in_once_the_partner_took_it_up_all_the_same() {
+    let mut pair = Two::with_share(3);
+    (pair.uncertain, pair.deaf) = (true, true);
+    pair.input(0, PairInput::Leave);
+    pair.pass(1_200);
+    let grow = Grow { stamp: stamp(1), seq: 2, rest: false, cells: vec![(0, 4)] };
+    pair.hear_coordinator(0, ToMember::Grow(grow));
+    pair.pass(1_200);
+    pair.request(0, 1, false);
+    assert!(pair.verdicts[&1].is_ok(), "nobody is known to speak in its place");
+
+    pair.deaf = false;
+    pair.deliver();
+    assert!(pair.nodes.iter().all(|node| node.member().is_some()), "both speak");
+    pair.request(0, 2, false);
+    pair.pass(2_500);
+    assert_eq!(pair.verdicts.get(&2), None, "it waits");
+    pair.input(0, PairInput::Role(Role::Partner));
+    assert!(pair.verdicts[&2].is_ok());
+}
+
 #[test]
 fn who_takes_a_part_over_and_hears_no_list_counts_what_it_holds_copies_of() {
     let mut pair = Two::with_share(3);
