@@ -78,8 +78,9 @@ struct Counting {
 /// It compares its counters with what lives this often.
 const AUDIT: Duration = Duration::from_secs(60);
 
-/// Questions of the partner that wait until this node knows what lives.
-const ASKS_MAX: usize = 4096;
+/// Questions of the partner that wait until this node knows what lives, and own ones until it hears who goes on in
+/// its place.
+pub(super) const ASKS_MAX: usize = 4096;
 
 /// Calls that the partner has at the most, however many it tells of.
 const CALLS_MAX: usize = 1 << 20;
@@ -275,8 +276,10 @@ impl Speaker {
         }
         if let Some(leaving) = self.leaving.as_mut().filter(|_| !exempt) {
             // The partner asks itself, once it has the part.
-            if own {
+            if own && leaving.asks.len() < ASKS_MAX {
                 leaving.asks.push((call, exempt));
+            } else if own {
+                self.decide(call.id, Err(Denial::Unheard), own, outputs);
             }
             return;
         }

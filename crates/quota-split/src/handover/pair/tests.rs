@@ -253,6 +253,22 @@ fn who_has_handed_its_part_over_lets_nothing_in_before_it_hears_who_speaks() {
     assert_eq!((pair.used(0), pair.used(1)), (None, Some(2)));
 }
 
+#[test]
+fn no_more_than_so_many_wait_to_hear_who_goes_on() {
+    let mut pair = Two::with_share(3);
+    pair.deaf = true;
+    pair.input(0, PairInput::Leave);
+    let most = u64::try_from(speaker::ASKS_MAX).unwrap();
+    for id in 0..=most {
+        pair.request(0, id, false);
+    }
+    assert_eq!(pair.verdicts, [(most, Err(Denial::Unheard))].into());
+
+    pair.release(0, 0);
+    pair.request(0, most + 1, false);
+    assert_eq!(pair.verdicts.len(), 1, "there is room again");
+}
+
 /// What is stored with the partner is old by then, so that the part cannot be handed over again.
 #[test]
 fn who_took_its_part_back_lets_nothing_in_once_the_partner_took_it_up_all_the_same() {
