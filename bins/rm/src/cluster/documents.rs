@@ -12,10 +12,12 @@ use failover::NodeId;
 pub use frame::{DocumentFrame, DocumentHeld, DocumentPart, DocumentWanted};
 pub use reader::Reader;
 
+use answers::{SPREAD, Waiting};
 use fetch::Fetch;
 
 use super::document::ClusterDocument;
 
+mod answers;
 mod fetch;
 mod frame;
 mod reader;
@@ -25,14 +27,16 @@ mod tests;
 /// The document of this node, and what its peers are known to have.
 ///
 /// A document with a higher version takes the place of the one before: on disk first, then here and
-/// with all peers. Two texts of one version are a fault of their authors: nobody changes, an operator
-/// is told, and the next version ends it.
+/// with all peers. Two texts of one version are a fault of their authors: nobody changes, both authors and an
+/// operator are told, and the next version ends it.
 #[derive(Debug)]
 pub struct Documents {
     config: Config,
     current: Option<Arc<ClusterDocument>>,
     /// Being written to disk, the newest last.
     pending: Vec<Pending>,
+    /// Who waits for peers to take in what is stored here.
+    waiting: Vec<Waiting>,
     /// Being read, by the number that they were given away with.
     reading: BTreeMap<u64, Source>,
     serials: u64,
@@ -125,14 +129,15 @@ pub enum Output {
     Answered {
         /// The number of the [`Input::Put`].
         id: u64,
-        /// The version that is stored here now and spreads, or why nothing has changed.
+        /// The version that is stored here now and with all peers that were heard within a second, or what
+        /// is wrong.
         answer: Result<u64, PutError>,
     },
     /// An operator must know; once for each cause.
     Alarm(Alarm),
 }
 
-/// Why a document was not taken. Nothing has changed.
+/// Why a document was not taken. Nothing has changed, but for [`Twice`](Self::Twice).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
@@ -153,6 +158,18 @@ pub enum PutError {
     /// Its version is that of the document in force, and its text another one.
     #[error("another document of version {0} is in force: give this one a higher version")]
     Conflict(u64),
+    /// Another node was given another text of the same version at the same time. Each is stored where it was
+    /// given, and neither takes the other's place.
+    #[error(
+        "it is stored here, and node {peer} has another document of version {version}: give all of them one of \
+         a higher version"
+    )]
+    Twice {
+        /// The node.
+        peer: NodeId,
+        /// The version.
+        version: u64,
+    },
     /// It would harm the cluster as it runs.
     #[error("{0}")]
     Harmful(Faults),
@@ -233,6 +250,7 @@ impl Documents {
             config,
             current: None,
             pending: Vec::new(),
+            waiting: Vec::new(),
             reading: BTreeMap::new(),
             serials: 0,
             linked: BTreeMap::new(),
@@ -279,15 +297,16 @@ impl Documents {
                 DocumentFrame::Part(part) => self.take(now, peer, &part),
             },
             Input::Frame { .. } => {}
-            Input::Put { id, text, force } => self.put(id, text, force),
+            Input::Put { id, text, force } => self.put(now, id, text, force),
             Input::Read { serial, document } => self.have_read(now, serial, document),
             Input::Persisted(serial) => {
-                self.persisted(serial);
+                self.persisted(now, serial);
                 if self.fetch.is_none() {
                     self.fetch_on(now);
                 }
             }
         }
+        self.answer(now);
     }
 
     /// Does whatever is due at `now`; does nothing when nothing is due.
@@ -295,6 +314,7 @@ impl Documents {
         if self.fetch.as_ref().is_some_and(|fetch| fetch.ask_at <= now) {
             self.fetch_on(now);
         }
+        self.answer(now);
     }
 
     /// Returns the next thing to do. Drain until `None` after every other call.
@@ -304,7 +324,8 @@ impl Documents {
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.fetch.as_ref().map(|fetch| fetch.ask_at)
+        let waiting = self.waiting.iter().map(|waiting| waiting.until);
+        self.fetch.as_ref().map(|fetch| fetch.ask_at).into_iter().chain(waiting).min()
     }
 
     /// Returns the document in force.
@@ -331,9 +352,9 @@ impl Documents {
         self.pending.last().map(|pending| &pending.document).or(self.current.as_ref())
     }
 
-    fn put(&mut self, id: u64, text: Bytes, force: bool) {
+    fn put(&mut self, now: Instant, id: u64, text: Bytes, force: bool) {
         if self.newest().is_some_and(|newest| newest.text.as_bytes() == text) {
-            self.answer_same(id);
+            self.answer_same(now, id);
         } else if self.is_busy() {
             self.outputs.push_back(Output::Answered { id, answer: Err(PutError::Busy) });
         } else {
@@ -342,12 +363,13 @@ impl Documents {
     }
 
     /// Answers who gives what is here already, once it is stored.
-    fn answer_same(&mut self, id: u64) {
+    fn answer_same(&mut self, now: Instant, id: u64) {
         match (self.pending.last_mut(), &self.current) {
             (Some(pending), _) => pending.ids.push(id),
             (None, current) => {
-                let version = current.as_ref().map_or(0, |current| current.version);
-                self.outputs.push_back(Output::Answered { id, answer: Ok(version) });
+                let said = current.as_ref().map(|current| (current.version, current.digest));
+                let (version, digest) = said.unwrap_or_default();
+                self.waiting.push(Waiting { ids: vec![id], version, digest, until: now });
             }
         }
     }
@@ -381,13 +403,15 @@ impl Documents {
                 let taken = document.and_then(|one| {
                     let newer = newer(&one)?;
                     if newer {
+                        let known = self.rival(one.version, one.digest).map(|_| one.version);
+                        known.map_or(Ok(()), |version| Err(PutError::Conflict(version)))?;
                         self.look_for_harm(&one, force)?;
                     }
                     Ok((newer, one))
                 });
                 match taken {
                     Ok((true, document)) => self.write(Arc::from(document), vec![id]),
-                    Ok((false, _)) => self.answer_same(id),
+                    Ok((false, _)) => self.answer_same(now, id),
                     Err(error) => {
                         self.outputs.push_back(Output::Answered { id, answer: Err(error) });
                     }
@@ -424,14 +448,15 @@ impl Documents {
         self.pending.push(Pending { serial, document, ids });
     }
 
-    fn persisted(&mut self, serial: u64) {
+    fn persisted(&mut self, now: Instant, serial: u64) {
         let done = self.pending.iter().take_while(|pending| pending.serial <= serial).count();
         let done: Vec<Pending> = self.pending.drain(..done).collect();
-        for id in done.iter().flat_map(|pending| &pending.ids) {
-            let version = done.last().map_or(0, |last| last.document.version);
-            self.outputs.push_back(Output::Answered { id: *id, answer: Ok(version) });
-        }
+        let ids: Vec<u64> = done.iter().flat_map(|pending| &pending.ids).copied().collect();
         let Some(last) = done.into_iter().next_back() else { return };
+        if !ids.is_empty() {
+            let (version, digest) = (last.document.version, last.document.digest);
+            self.waiting.push(Waiting { ids, version, digest, until: now + SPREAD });
+        }
         if self.current.as_ref() != Some(&last.document) {
             self.alarms.clear();
             self.current = Some(Arc::clone(&last.document));
@@ -478,7 +503,7 @@ impl PutError {
     pub fn status(&self) -> u16 {
         match self {
             Self::NotText | Self::Faulty(_) => 400,
-            Self::Old { .. } | Self::Conflict(_) | Self::Harmful(_) => 409,
+            Self::Old { .. } | Self::Conflict(_) | Self::Twice { .. } | Self::Harmful(_) => 409,
             Self::Busy => 503,
         }
     }

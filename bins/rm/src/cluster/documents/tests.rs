@@ -204,15 +204,20 @@ fn what_would_harm_those_that_are_heard_is_refused_and_by_force_taken_where_it_m
         let text = Bytes::copy_from_slice(text.as_bytes());
         node.handle_input(now, Input::Put { id: 1, text, force });
         let mut answered = None;
-        while let Some(output) = node.poll_output() {
-            match output {
-                Output::Read { serial, bytes } => {
-                    let document = read(&bytes);
-                    node.handle_input(now, Input::Read { serial, document });
+        for now in [now, now + SECOND] {
+            node.handle_timeout(now);
+            while let Some(output) = node.poll_output() {
+                match output {
+                    Output::Read { serial, bytes } => {
+                        let document = read(&bytes);
+                        node.handle_input(now, Input::Read { serial, document });
+                    }
+                    Output::Persist { serial, .. } => {
+                        node.handle_input(now, Input::Persisted(serial));
+                    }
+                    Output::Answered { answer, .. } => answered = Some(answer),
+                    Output::Send { .. } | Output::Document(_) | Output::Alarm(_) => {}
                 }
-                Output::Persist { serial, .. } => node.handle_input(now, Input::Persisted(serial)),
-                Output::Answered { answer, .. } => answered = Some(answer),
-                Output::Send { .. } | Output::Document(_) | Output::Alarm(_) => {}
             }
         }
         answered.expect("it is answered")
@@ -259,6 +264,66 @@ fn two_texts_of_one_version_change_nobody_until_a_higher_one_comes() {
 }
 
 #[test]
+fn who_gives_two_texts_of_one_version_at_once_hears_of_it_at_both_nodes() {
+    let mut run = Run::new(3);
+    run.link_all();
+    run.settle();
+    run.put(0, &text(5, ""));
+    run.put(1, &text(5, "# other\n"));
+    run.settle();
+
+    let twice = |peer| Err(PutError::Twice { peer: NodeId(peer), version: 5 });
+    run.answers.sort_by_key(|(id, _)| *id);
+    assert_eq!(run.answers, [(0, twice(1)), (1, twice(0))]);
+    assert_eq!(run.answers[0].1.as_ref().unwrap_err().status(), 409);
+    assert_ne!(run.text(0), run.text(1));
+    // Who gives the same again is told the same.
+    run.answers.clear();
+    run.put(1, &text(5, "# other\n"));
+    run.settle();
+    assert_eq!(run.answers, [(1, twice(0))]);
+    run.put(1, &text(6, ""));
+    run.settle();
+    assert_eq!((run.versions(), &run.answers[1..]), (vec![6, 6, 6], &[(1, Ok(6))][..]));
+}
+
+#[test]
+fn another_text_of_a_version_that_a_peer_is_known_to_have_is_not_taken() {
+    let mut run = Run::new(1);
+    let (now, peer) = (run.now, NodeId(9));
+    run.nodes[0].handle_input(now, Input::Link { peer, up: true });
+    let held =
+        DocumentHeld { version: 5, digest: 1, len: 1, segment: Segment(9), site: "x".into() };
+    let frame = DocumentFrame::Held(held);
+    run.nodes[0].handle_input(now, Input::Frame { peer, frame });
+    run.put(0, &text(5, ""));
+    while run.step() {}
+
+    assert_eq!(run.answers, [(0, Err(PutError::Conflict(5)))]);
+    assert_eq!((run.versions(), run.outputs_of(0)), (vec![0], 0));
+}
+
+#[test]
+fn whoever_gives_a_document_waits_for_the_peers_that_are_heard_and_a_second_at_the_most() {
+    let mut run = Run::new(2);
+    run.link(0, 1, true);
+    run.settle();
+    let begun = run.now;
+    run.nodes[0].handle_input(begun, Input::Link { peer: NodeId(9), up: true });
+    run.put(0, &text(1, ""));
+    while run.step() {}
+    assert_eq!((run.versions(), &run.answers[..]), (vec![1, 1], &[][..]), "one says nothing");
+    run.settle();
+    assert_eq!((run.now, &run.answers[..]), (begun + SECOND, &[(0, Ok(1))][..]));
+
+    run.put(0, &text(2, ""));
+    while run.step() {}
+    run.nodes[0].handle_input(run.now, Input::Link { peer: NodeId(9), up: false });
+    while run.step() {}
+    assert_eq!((run.now, &run.answers[1..]), (begun + SECOND, &[(0, Ok(2))][..]));
+}
+
+#[test]
 fn nobody_hears_of_a_document_before_it_is_on_disk() {
     let now = start();
     let mut documents = Documents::new(config(1), None, Some(document(1, "")));
@@ -284,9 +349,16 @@ fn nobody_hears_of_a_document_before_it_is_on_disk() {
     assert_eq!(serials, [1, 3]);
     assert_eq!(documents.current().unwrap().version, 1, "the first one is in force at once");
     documents.handle_input(now, Input::Persisted(3));
+    assert!(matches!(documents.poll_output(), Some(Output::Document(one)) if one.version == 2));
+    let said = documents.poll_output();
+    let Some(Output::Send { peer, frame: frame @ DocumentFrame::Held(_) }) = said else {
+        panic!("{said:?}")
+    };
+    assert!(documents.poll_output().is_none());
+    // The peer says the same once it has it.
+    documents.handle_input(now, Input::Frame { peer, frame });
     let answered = |output| matches!(output, Some(Output::Answered { id: 4, answer: Ok(2) }));
     assert!(answered(documents.poll_output()));
-    assert!(matches!(documents.poll_output(), Some(Output::Document(one)) if one.version == 2));
 }
 
 #[test]
