@@ -128,20 +128,19 @@ fn what_all_others_of_a_large_cluster_want_at_once_keeps_no_heartbeat_for_long()
     let text = long.into();
     node.handle_input(now, Input::Put { id: 1, text, force: false });
     let mut sent = 0;
-    while let Some(output) = node.poll_output() {
+    while let Some(output) = output(&mut node, now) {
         match output {
-            Output::Read { serial, bytes } => {
-                let document = read(&bytes);
-                node.handle_input(now, Input::Read { serial, document });
-            }
-            Output::Persist { serial, .. } => node.handle_input(now, Input::Persisted(serial)),
             Output::Send { peer, frame: DocumentFrame::Held(held) } if held.version == 9 => {
                 let wanted = DocumentWanted { version: 9, digest, offset: 0 };
                 let frame = DocumentFrame::Wanted(wanted);
                 node.handle_input(now, Input::Frame { peer, frame });
             }
             Output::Send { frame, .. } => sent += frame.encode().1.len(),
-            Output::Document(_) | Output::Answered { .. } | Output::Alarm(_) => {}
+            Output::Document(_)
+            | Output::Answered { .. }
+            | Output::Alarm(_)
+            | Output::Read { .. }
+            | Output::Persist { .. } => {}
         }
     }
 
@@ -206,17 +205,9 @@ fn what_would_harm_those_that_are_heard_is_refused_and_by_force_taken_where_it_m
         let mut answered = None;
         for now in [now, now + SECOND] {
             node.handle_timeout(now);
-            while let Some(output) = node.poll_output() {
-                match output {
-                    Output::Read { serial, bytes } => {
-                        let document = read(&bytes);
-                        node.handle_input(now, Input::Read { serial, document });
-                    }
-                    Output::Persist { serial, .. } => {
-                        node.handle_input(now, Input::Persisted(serial));
-                    }
-                    Output::Answered { answer, .. } => answered = Some(answer),
-                    Output::Send { .. } | Output::Document(_) | Output::Alarm(_) => {}
+            while let Some(output) = output(node, now) {
+                if let Output::Answered { answer, .. } = output {
+                    answered = Some(answer);
                 }
             }
         }
@@ -561,6 +552,23 @@ impl Run {
 
     fn outputs_of(&self, node: usize) -> usize {
         self.told[node]
+    }
+}
+
+/// Returns the next thing that a node asks for, once it has read and stored what it wants to.
+fn output(node: &mut Documents, now: Instant) -> Option<Output> {
+    loop {
+        match node.poll_output()? {
+            Output::Read { serial, bytes } => {
+                let document = read(&bytes);
+                node.handle_input(now, Input::Read { serial, document });
+            }
+            Output::Persist { serial, .. } => node.handle_input(now, Input::Persisted(serial)),
+            other @ (Output::Send { .. }
+            | Output::Document(_)
+            | Output::Answered { .. }
+            | Output::Alarm(_)) => return Some(other),
+        }
     }
 }
 
