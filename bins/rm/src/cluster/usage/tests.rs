@@ -21,6 +21,25 @@ fn a_second_that_begins_with_an_end_has_the_use_before_it_as_its_peak() {
     assert_eq!(node.told("t"), [(9, 10)]);
 }
 
+/// Nothing else happens then: heartbeats of an election go out at other times.
+#[test]
+fn what_changes_is_told_a_second_after_the_first_change_and_not_before() {
+    let mut node = Alone::new();
+    node.pass(317);
+    for round in 0..3 {
+        node.admit(2 * round, "t");
+        node.pass(600);
+        node.admit(2 * round + 1, "t");
+        node.pass(399);
+        assert_eq!(node.told("t"), []);
+        node.pass(1);
+        let used = u32::try_from(2 * round + 2).unwrap();
+        assert_eq!(node.told("t"), [(used, used)]);
+        node.pass(5_000);
+        assert_eq!(node.told("t"), [], "once");
+    }
+}
+
 #[test]
 fn what_is_due_is_told_before_a_document_numbers_nodes_anew() {
     let mut node = Alone::new();
