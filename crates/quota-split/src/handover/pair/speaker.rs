@@ -12,6 +12,10 @@ use crate::handover::{
 };
 use crate::{Admission, Call, CallId, Document, Tree};
 
+use leaving::Leaving;
+
+mod leaving;
+
 type Outputs = VecDeque<PairOutput>;
 
 /// A member, and what its partner knows of it.
@@ -58,13 +62,6 @@ pub(super) struct Speaker {
     leave_at: Option<Instant>,
     /// Whether it ever handed its part over: the partner may take that up much later.
     offered: bool,
-}
-
-/// Who asked while the part was on its way to the partner.
-#[derive(Clone, Debug)]
-struct Leaving {
-    asks: Vec<(Call, bool)>,
-    until: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -406,44 +403,6 @@ impl Speaker {
         let held = self.member.held_calls().filter(|call| !self.held.contains(&call.id));
         let leaving = self.leaving.into_iter().flat_map(|leaving| leaving.asks);
         asks.chain(held.map(|call| (call, false))).chain(leaving).collect()
-    }
-
-    /// Hands its part to the partner, if that holds all that there is to hold.
-    pub(super) fn hand_over(&mut self, now: Instant, outputs: &mut Outputs) {
-        let held = self.stored == self.serial && 0 < self.serial && self.waiting.is_empty();
-        if !held || self.counting.is_some() || self.leaving.is_some() || self.leave_at.is_some() {
-            return;
-        }
-        self.leaving = Some(Leaving { asks: Vec::new(), until: now + self.config.period });
-        self.offered = true;
-        let serial = self.serial;
-        outputs.push_back(PairOutput::Partner(PairMessage::HandOver { serial }));
-    }
-
-    /// This node is about to leave, and nobody goes on in its place.
-    pub(super) fn drain(&mut self, now: Instant) {
-        if self.counting.is_none() {
-            self.member.handle_input(now, MemberInput::Drain);
-        }
-    }
-
-    /// Nobody takes its part: it goes on, and tries again later.
-    fn stay(&mut self, now: Instant, outputs: &mut Outputs) {
-        let Some(Leaving { asks, .. }) = self.leaving.take() else { return };
-        self.leave_at = Some(now + self.config.period);
-        for (call, exempt) in asks {
-            self.request(now, call, exempt, true, outputs);
-        }
-    }
-
-    /// The partner has the part that it was handed. The election may tell this node much later: until then it
-    /// lets nothing in for two periods after each word of the partner.
-    fn give_way(&mut self, now: Instant) {
-        if self.offered {
-            let until = now + 2 * self.config.period;
-            let asks = self.leaving.take().map(|leaving| leaving.asks).unwrap_or_default();
-            self.leaving = Some(Leaving { asks, until });
-        }
     }
 
     /// Sends what may be sent.
