@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::message::told;
-use super::{Denial, PairConfig, PairMessage, PairOutput, Told};
+use super::{Denial, PLAIN, PairConfig, PairMessage, PairOutput, Told};
 use crate::handover::{
     Bases, Epoch, Member, MemberInput, MemberOutput, MemberState, News, ToCoordinator, ToMember,
     Verdict,
@@ -75,8 +75,8 @@ struct Counting {
 /// It compares its counters with what lives this often.
 const AUDIT: Duration = Duration::from_secs(60);
 
-/// Questions of the partner that wait until this node knows what lives, and own ones until it hears who goes on in
-/// its place.
+/// Questions that wait until this node knows what lives, or hears who goes on in its place. Until it knows what lives
+/// own ones have as much room again: a partner takes none of it.
 pub(super) const ASKS_MAX: usize = 4096;
 
 /// Calls that the partner has at the most, however many it tells of.
@@ -167,7 +167,7 @@ impl Speaker {
             counting.asks.retain_mut(|(call, _, own)| moves(call, *own));
         }
         if let Some(leaving) = &mut self.leaving {
-            leaving.asks.retain_mut(|(call, _)| moves(call, true));
+            leaving.asks.retain_mut(|(_, call)| moves(call, true));
         }
         for list in [&mut self.list, &mut self.pending] {
             list.retain(|_, call| {
@@ -226,6 +226,9 @@ impl Speaker {
         if self.leaving.as_ref().is_some_and(|leaving| leaving.until <= now) {
             self.stay(now, outputs);
         }
+        while let Some(call) = self.leaving.as_mut().and_then(|leaving| leaving.due(now)) {
+            self.decide(call, Err(Denial::Unheard), true, outputs);
+        }
         if self.leaving.is_none() {
             self.member.handle_timeout(now);
         }
@@ -247,7 +250,7 @@ impl Speaker {
         let lacking = self.lacking_since.filter(|_| !self.alone && !self.waiting.is_empty());
         let patience = lacking.map(|since| since + self.config.patience);
         let member = self.member.poll_timeout().filter(|_| self.leaving.is_none());
-        let leaving = self.leaving.as_ref().map(|leaving| leaving.until);
+        let leaving = self.leaving.as_ref().map(Leaving::next_at);
         let list = self.counting.as_ref().and_then(|counting| counting.list_until);
         [member, leaving, self.leave_at, list, self.beat_at, patience, Some(self.audit_at)]
             .into_iter()
@@ -264,17 +267,20 @@ impl Speaker {
         outputs: &mut Outputs,
     ) {
         if let Some(counting) = &mut self.counting {
-            if own || counting.asks.len() < ASKS_MAX {
+            let room = if own { 2 * ASKS_MAX } else { ASKS_MAX };
+            if counting.asks.len() < room {
                 counting.asks.push((call, exempt, own));
             } else {
-                self.decide(call.id, Err(Denial::Unheard), own, outputs);
+                // An exempt one is let in whoever counts it: it is among what lives.
+                let verdict = if own && exempt { Ok(PLAIN) } else { Err(Denial::Unheard) };
+                self.decide(call.id, verdict, own, outputs);
             }
             return;
         }
         if let Some(leaving) = self.leaving.as_mut().filter(|_| !exempt) {
             // The partner asks itself, once it has the part.
             if own && leaving.asks.len() < ASKS_MAX {
-                leaving.asks.push((call, exempt));
+                leaving.asks.push_back((now + self.config.patience, call));
             } else if own {
                 self.decide(call.id, Err(Denial::Unheard), own, outputs);
             }
@@ -303,7 +309,7 @@ impl Speaker {
             counting.asks.retain(|(call, ..)| call.id != id);
         }
         if let Some(leaving) = &mut self.leaving {
-            leaving.asks.retain(|(call, _)| call.id != id);
+            leaving.asks.retain(|(_, call)| call.id != id);
         }
         self.held.remove(&id);
         self.list.remove(&id);
@@ -402,6 +408,7 @@ impl Speaker {
         let asks = asks.filter(|(.., own)| *own).map(|(call, exempt, _)| (call, exempt));
         let held = self.member.held_calls().filter(|call| !self.held.contains(&call.id));
         let leaving = self.leaving.into_iter().flat_map(|leaving| leaving.asks);
+        let leaving = leaving.map(|(_, call)| (call, false));
         asks.chain(held.map(|call| (call, false))).chain(leaving).collect()
     }
 

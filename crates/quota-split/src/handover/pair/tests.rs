@@ -269,6 +269,49 @@ fn no_more_than_so_many_wait_to_hear_who_goes_on() {
     assert_eq!(pair.verdicts.len(), 1, "there is room again");
 }
 
+/// The partner says each second that it speaks, and no election tells this node.
+#[test]
+fn who_asks_a_node_that_has_handed_its_part_over_waits_only_so_long() {
+    let mut pair = Two::with_share(3);
+    pair.uncertain = true;
+    pair.input(0, PairInput::Leave);
+    (1..=3).for_each(|id| pair.request(0, id, false));
+    pair.release(0, 2);
+    pair.pass(1_000);
+    pair.request(0, 4, false);
+    pair.request(0, 5, true);
+    assert_eq!(pair.verdicts.len(), 1, "an exempt one does not wait");
+    pair.pass(6_999);
+    assert_eq!(pair.verdicts.len(), 1);
+
+    pair.pass(1);
+    assert_eq!(pair.verdicts[&1], Err(Denial::Unheard));
+    assert_eq!(pair.verdicts[&3], Err(Denial::Unheard));
+    assert_eq!(pair.verdicts.len(), 3);
+    pair.pass(1_000);
+    assert_eq!(pair.verdicts[&4], Err(Denial::Unheard));
+}
+
+#[test]
+fn until_a_node_knows_what_lives_so_many_calls_wait_and_no_partner_takes_their_room() {
+    let mut pair = Two::with_share(3);
+    let serial = pair.nodes[1].copy.as_ref().unwrap().serial;
+    pair.nodes[1].handle_input(pair.now, PairInput::Received(PairMessage::HandOver { serial }));
+    pair.deaf = true;
+    pair.input(1, PairInput::Role(Role::Speaker));
+    let most = u64::try_from(speaker::ASKS_MAX).unwrap();
+    for id in 0..=most {
+        let ask = PairMessage::Ask { call: Told::new(&document(), call(id)), exempt: false };
+        pair.nodes[1].handle_input(pair.now, PairInput::Received(ask));
+    }
+    let own = 2 * most;
+    (own..=own + most).for_each(|id| pair.nodes[1].request(pair.now, call(id), false));
+    pair.request(1, own + most + 1, true);
+
+    let decided: Vec<_> = pair.verdicts.iter().map(|(id, it)| (*id, it.is_ok())).collect();
+    assert_eq!(decided, [(own + most, false), (own + most + 1, true)]);
+}
+
 /// What is stored with the partner is old by then, so that the part cannot be handed over again.
 #[test]
 fn who_took_its_part_back_lets_nothing_in_once_the_partner_took_it_up_all_the_same() {

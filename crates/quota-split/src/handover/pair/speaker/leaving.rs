@@ -1,16 +1,30 @@
 //! What the node that counts does when it is about to leave.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::{Outputs, PairMessage, PairOutput, Speaker};
-use crate::Call;
 use crate::handover::MemberInput;
+use crate::{Call, CallId};
 
 /// Who asked while the part was on its way to the partner.
 #[derive(Clone, Debug)]
 pub(super) struct Leaving {
-    pub(super) asks: Vec<(Call, bool)>,
+    /// Own calls, none of them exempt, and when each has waited long enough, the next one first.
+    pub(super) asks: VecDeque<(Instant, Call)>,
     pub(super) until: Instant,
+}
+
+impl Leaving {
+    pub(super) fn next_at(&self) -> Instant {
+        self.asks.front().map_or(self.until, |(at, _)| self.until.min(*at))
+    }
+
+    /// Takes out a call that has waited long enough.
+    pub(super) fn due(&mut self, now: Instant) -> Option<CallId> {
+        self.asks.front().filter(|(at, _)| *at <= now)?;
+        self.asks.pop_front().map(|(_, call)| call.id)
+    }
 }
 
 impl Speaker {
@@ -20,7 +34,7 @@ impl Speaker {
         if !held || self.counting.is_some() || self.leaving.is_some() || self.leave_at.is_some() {
             return;
         }
-        self.leaving = Some(Leaving { asks: Vec::new(), until: now + self.config.period });
+        self.leaving = Some(Leaving { asks: VecDeque::new(), until: now + self.config.period });
         self.offered = true;
         let serial = self.serial;
         outputs.push_back(PairOutput::Partner(PairMessage::HandOver { serial }));
@@ -37,8 +51,8 @@ impl Speaker {
     pub(super) fn stay(&mut self, now: Instant, outputs: &mut Outputs) {
         let Some(Leaving { asks, .. }) = self.leaving.take() else { return };
         self.leave_at = Some(now + self.config.period);
-        for (call, exempt) in asks {
-            self.request(now, call, exempt, true, outputs);
+        for (_, call) in asks {
+            self.request(now, call, false, true, outputs);
         }
     }
 
