@@ -1,5 +1,6 @@
 //! The only server restarts, whole or in parts: its calls are still there.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use driver::NodeId;
@@ -114,15 +115,7 @@ fn mediagates_of_the_fewest_ports_serve_the_next_life_of_a_b2b_and_a_refusal_is_
 /// Of 64 legs' numbers it has two.
 #[test]
 fn a_call_that_is_back_leaves_the_rest_of_its_block_to_new_calls() {
-    let disk = MemoryDisk::default();
-    let setup = Setup { disk: Some(disk), ports: 10_000..=10_127, ..Setup::new(Layout::Three) };
-    let mut world = World::build(12, setup);
-    world.start();
-    world.call(A, B);
-    world.run(Duration::from_secs(3));
-    world.scenario.sim().crash(B2B);
-    world.scenario.sim().restart(B2B);
-    world.run(Duration::from_secs(6));
+    let mut world = back_with_a_call(12, 10_000..=10_127);
     world.call(C, D);
     world.run(Duration::from_secs(2));
     world.scenario.assert_talking(&[(A, B), (C, D)]);
@@ -138,15 +131,7 @@ fn a_call_that_is_back_leaves_the_rest_of_its_block_to_new_calls() {
 /// There are two blocks, one of them without a call: only the standby numbers of the first call lie in it.
 #[test]
 fn what_a_call_that_is_back_names_is_given_to_no_other() {
-    let disk = MemoryDisk::default();
-    let setup = Setup { disk: Some(disk), ports: 10_000..=10_255, ..Setup::new(Layout::Three) };
-    let mut world = World::build(13, setup);
-    world.start();
-    world.call(A, B);
-    world.run(Duration::from_secs(3));
-    world.scenario.sim().crash(B2B);
-    world.scenario.sim().restart(B2B);
-    world.run(Duration::from_secs(6));
+    let mut world = back_with_a_call(13, 10_000..=10_255);
     // The number that has rested longest is taken first: all have had their turn after 64 calls.
     for call in 0..70 {
         world.call(C, D);
@@ -291,6 +276,19 @@ fn come_back(world: &mut World) {
     world.scenario.assert_talking(&[(A, B), (C, D)]);
     world.hang_up(C);
     end(world);
+}
+
+/// A cluster of these ports whose b2b began anew while A and B talked, and has leased what it may.
+fn back_with_a_call(seed: u64, ports: RangeInclusive<u16>) -> World {
+    let disk = Some(MemoryDisk::default());
+    let mut world = World::build(seed, Setup { disk, ports, ..Setup::new(Layout::Three) });
+    world.start();
+    world.call(A, B);
+    world.run(Duration::from_secs(3));
+    world.scenario.sim().crash(B2B);
+    world.scenario.sim().restart(B2B);
+    world.run(Duration::from_secs(6));
+    world
 }
 
 /// A cluster with a disk, in which A and B talk.
