@@ -169,6 +169,13 @@ fn read_peers(peers: &[Table<'_>], security: Option<&Security>, config: &mut Con
         let member = members::of_peer(peer, config);
         let is_foreign = members::is_foreign(member, config);
         let roles = if is_foreign { PeerRoles::default() } else { read_peer_roles(peer) };
+        let b2bs = config.peers.iter().filter(|one| one.roles.b2b).count();
+        if roles.b2b && B2BS_MAX <= b2bs + usize::from(config.roles.b2b) {
+            peer.key("roles").fault(
+                "has \"b2b\", as two other nodes have: a segment has one or two b2bs, \
+                 what one knows is copied to the other",
+            );
+        }
         let links = peer.key("link").remote();
         let is_dialled = match id {
             Some(id) if is_foreign => config.node < NodeId(id),
@@ -351,3 +358,6 @@ fn check_roles(node: &Table<'_>, links: &Table<'_>, config: &Config, listens: bo
         links.key("listen").fault("is missing: the b2b dials this node there");
     }
 }
+
+/// A slot has an owner and a standby, and the binding of a phone is copied to one other b2b.
+const B2BS_MAX: usize = 2;

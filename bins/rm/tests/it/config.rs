@@ -172,6 +172,25 @@ fn two_b2bs_need_a_way_to_decide() {
     assert_eq!(dials, [(3, 1), (2, 3), (31, 1)]);
 }
 
+/// Who registers at the first would be known to the second and not to the third.
+#[test]
+fn a_third_b2b_is_refused_at_each_node_of_its_segment() {
+    let peer =
+        |id: u16| format!("[[peer]]\nid = {id}\nroles = [\"b2b\"]\nlink = \"127.0.0.{id}:7101\"\n");
+    let gate = WHOLE
+        .replace("\"gate\", \"b2b\", \"controller\"", "\"gate\"")
+        .replace("[b2b]\nring_timeout = 60\n", "");
+    let gate = gate.split("[[route]]").next().unwrap();
+    for (text, second) in [(WHOLE, 1), (gate, 2)] {
+        let two: String = (0..second).map(|n| peer(40 + n)).collect();
+        assert!(Config::parse(&format!("{text}{two}")).is_ok());
+        let faults = Config::parse(&format!("{text}{two}{}", peer(50))).unwrap_err().to_string();
+        let at = u32::try_from(text.lines().count() + two.lines().count()).unwrap() + 3;
+        assert_eq!(faults.lines().map(line).collect::<Vec<_>>(), [Some(at)], "{faults}");
+        assert!(faults.contains("one or two b2bs"), "{faults}");
+    }
+}
+
 #[test]
 fn a_link_without_tls_is_refused_unless_it_is_asked_for_on_loopback() {
     let text = WHOLE.replace("plaintext = true", "plaintext = false");
