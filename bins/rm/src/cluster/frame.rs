@@ -269,6 +269,7 @@ mod tests {
         assert_eq!(Kept::decode(&kept.encode()), Some(kept));
         assert_eq!(Kept::decode(&[4, 0x79, 0]), None);
     }
+
     /// Every look at a majority walks all of them.
     #[test]
     fn more_weights_than_are_ever_kept_are_not_read_from_a_partner_or_the_disk() {
