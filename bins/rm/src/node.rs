@@ -36,7 +36,7 @@ mod settle;
 pub struct Rm {
     id: NodeId,
     boot: Boot,
-    /// The last `now`, for the figures.
+    /// The last `now`, for the figures: also of a node that nothing reaches.
     now: Instant,
     peers: BTreeMap<NodeId, Peer>,
     /// Who votes and is no gate.
@@ -237,6 +237,7 @@ impl Node for Rm {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
         self.keep_lease(now);
         if let Some(role) = &mut self.b2b {
             role.b2b.handle_timeout(now);
