@@ -92,7 +92,7 @@ pub(crate) struct B2bRole {
     /// Messages that were not sent for want of a lease.
     pub(crate) muted: u64,
     /// Messages of phones that were dropped because too many waited for the owners of their slots.
-    pub(crate) unheard: u64,
+    pub(crate) crowded_out: u64,
     pub(crate) wishes: VecDeque<Wish>,
 }
 
@@ -133,7 +133,7 @@ impl B2bRole {
             unplaced: 0,
             unplaced_told_at: None,
             muted: 0,
-            unheard: 0,
+            crowded_out: 0,
             wishes: VecDeque::new(),
         }
     }

@@ -105,6 +105,7 @@ pub(crate) fn b2b(role: &B2bRole, now: Instant, out: &mut Metrics) {
     }
     details(role, out);
     slots(role, out);
+    heard(role, now, out);
     copies(role, out);
     role.clocks.metrics(out);
     if let Some(kept) = &role.kept {
@@ -175,13 +176,20 @@ fn slots(role: &B2bRole, out: &mut Metrics) {
             counters.mutes,
         ),
         ("rm_muted_total", "Messages not sent for want of a lease.", role.muted),
-        (
-            "rm_unheard_total",
-            "Messages dropped because too many waited for the owners of their slots.",
-            role.unheard,
-        ),
     ] {
         out.counter(name, help, &[], value);
+    }
+}
+
+/// Writes what phones said over connections that nobody could take in yet.
+fn heard(role: &B2bRole, now: Instant, out: &mut Metrics) {
+    let (waiting, outdated) = role.unheard(now);
+    let help = "Messages over connections that wait for an owner of their slots that may act.";
+    out.gauge("rm_unheard_waiting", help, &[], gauge(waiting));
+    let (name, help) =
+        ("rm_unheard_total", "Messages over connections that were dropped as they waited.");
+    for (why, value) in [("too_many", role.crowded_out), ("too_old", outdated)] {
+        out.counter(name, help, &[("why", why)], value);
     }
 }
 

@@ -205,12 +205,12 @@ impl B2bRole {
             && self.ownership.own().contains(frame.slot)
             && !self.ownership.may_act(now);
         if self.awaits_owner(now, &frame) {
-            self.unheard += u64::from(!self.held.await_owner(now, frame));
+            self.crowded_out += u64::from(!self.held.await_owner(now, frame));
         } else if !self.yielded.contains(frame.slot) && !is_mute {
             self.b2b.handle_input(now, Input::Sip(frame));
         } else if !self.held.hear(now, frame) {
             // Of what is given away nothing may change any more.
-            self.unheard += 1;
+            self.crowded_out += 1;
         }
     }
 
@@ -226,6 +226,11 @@ impl B2bRole {
         let anothers = |owner| owner != self.own && self.ownership.reaches(now, owner);
         self.ownership.own().contains(slot)
             || self.ownership.map().get(slot).is_some_and(|reign| anothers(reign.owner))
+    }
+
+    /// Returns how many messages of phones wait to be taken in, and how many waited for too long.
+    pub(crate) fn unheard(&self, now: Instant) -> (usize, u64) {
+        (self.held.waiting(now), self.held.outdated(now))
     }
 
     /// Takes in what waited for an owner that there is now; returns whether there was anything.

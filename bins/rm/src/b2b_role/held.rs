@@ -72,6 +72,17 @@ impl Held {
         self.awaiting.take(now, |frame| slots.contains(frame.slot))
     }
 
+    /// Returns how many messages of phones still wait at `now`, for the owners of their slots or for ours to
+    /// be ours again.
+    pub(super) fn waiting(&self, now: Instant) -> usize {
+        self.heard.waiting(now) + self.awaiting.waiting(now)
+    }
+
+    /// Returns how many messages of phones waited until their phones had given up.
+    pub(super) fn outdated(&self, now: Instant) -> u64 {
+        self.heard.outdated(now) + self.awaiting.outdated(now)
+    }
+
     /// Returns the commands, and to whom each goes.
     pub(super) fn commands(&mut self) -> BTreeMap<(CallId, NodeId, Boot), MediaCommand> {
         std::mem::take(&mut self.media)
@@ -122,12 +133,15 @@ impl Held {
 struct Messages<T> {
     queue: VecDeque<(Instant, usize, T)>,
     len: usize,
+    /// How many were dropped for their age.
+    outdated: u64,
 }
 
 impl<T> Messages<T> {
     fn keep(&mut self, now: Instant, len: usize, message: T) -> bool {
         let over = self.queue.iter().take_while(|(since, ..)| *since + WAIT_MAX <= now).count();
         self.len -= self.queue.drain(..over).map(|(_, len, _)| len).sum::<usize>();
+        self.outdated += over as u64;
         let fits = self.queue.len() < MESSAGES_MAX && self.len + len <= MESSAGES_LEN_MAX;
         if fits {
             self.len += len;
@@ -146,15 +160,26 @@ impl<T> Messages<T> {
             self.len -= len;
             if now < since + WAIT_MAX {
                 due.push(message);
+            } else {
+                self.outdated += 1;
             }
         }
         due
+    }
+
+    fn waiting(&self, now: Instant) -> usize {
+        self.queue.iter().rev().take_while(|(since, ..)| now < *since + WAIT_MAX).count()
+    }
+
+    /// Those that nothing has moved out yet are outdated all the same.
+    fn outdated(&self, now: Instant) -> u64 {
+        self.outdated + (self.queue.len() - self.waiting(now)) as u64
     }
 }
 
 impl<T> Default for Messages<T> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), len: 0 }
+        Self { queue: VecDeque::new(), len: 0, outdated: 0 }
     }
 }
 

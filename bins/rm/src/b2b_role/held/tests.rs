@@ -51,6 +51,24 @@ fn what_nobody_waits_for_any_more_makes_room_for_what_comes() {
 }
 
 #[test]
+fn what_waits_is_shown_until_its_phone_gave_up_and_is_counted_once_then() {
+    let (mut held, later) = (Held::default(), now() + Duration::from_secs(1));
+    let shown = |held: &Held, now| (held.waiting(now), held.outdated(now));
+    assert!(held.await_owner(now(), heard(1)) && held.await_owner(later, heard(2)));
+    assert!(held.hear(now(), heard(3)));
+    assert!(held.say(now(), message(3, 10)), "no phone said that");
+    assert_eq!(shown(&held, later), (3, 0));
+    assert_eq!(shown(&held, now() + WAIT_MAX), (1, 2), "though nothing came since");
+
+    assert_eq!(held.awaited_of(now() + WAIT_MAX, SlotSet::ALL), [heard(2)]);
+    assert!(held.hear(now() + WAIT_MAX, heard(3)));
+    held.lose(now() + WAIT_MAX, SlotSet::ALL, &[]);
+    assert_eq!(shown(&held, now() + WAIT_MAX), (1, 2));
+    assert_eq!(held.heard_of(later + WAIT_MAX, SlotSet::ALL), [heard(3)]);
+    assert_eq!(shown(&held, later + WAIT_MAX), (0, 2));
+}
+
+#[test]
 fn what_waits_for_owners_of_slots_is_given_to_each_in_order() {
     let mut held = Held::default();
     for slot in [1, 2, 1] {

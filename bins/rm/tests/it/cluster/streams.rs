@@ -186,11 +186,30 @@ fn what_a_phone_on_tcp_says_to_an_owner_without_a_lease_reaches_the_next_one() {
         world.run(Duration::from_millis(1200));
         world.hang_up(id(0));
         world.run(Duration::from_millis(500));
+        assert_eq!(world.figure(B2B, "rm_unheard_waiting"), 1, "{seed}");
         world.scenario.sim().heal_all();
         world.hang_up(id(3));
         world.run(Duration::from_secs(6));
         ended(&mut world);
+        assert_eq!(unheard(&world, B2B), [0; 3], "{seed}");
     }
+}
+
+#[test]
+fn what_a_phone_on_tcp_says_where_no_owner_is_found_while_it_waits_is_counted() {
+    let mut world = World::with_streams(7, Layout::Two, STREAMS);
+    world.start();
+    let call = world.call(id(0), id(1));
+    world.run(Duration::from_secs(3));
+    world.scenario.assert_talking(&[call]);
+    let others = nodes(Layout::Two).into_iter().filter(|node| *node != B2B);
+    others.for_each(|node| world.scenario.sim().cut_both(node, B2B));
+    world.run(Duration::from_millis(1200));
+    world.hang_up(id(0));
+    world.run(Duration::from_secs(31));
+    assert_eq!(unheard(&world, B2B), [1, 0, 0]);
+    world.run(Duration::from_secs(2));
+    assert_eq!(unheard(&world, B2B), [0, 0, 1]);
 }
 
 #[test]
@@ -296,6 +315,12 @@ fn ended(world: &mut World) {
     assert_eq!(world.live_calls(), 0);
     let broken = world.scenario.broken();
     world.scenario.assert_none(&broken);
+}
+
+/// Returns what waits at a b2b, and what was dropped there meanwhile.
+fn unheard(world: &World, b2b: NodeId) -> [u64; 3] {
+    ["waiting", "total{why=\"too_many\"}", "total{why=\"too_old\"}"]
+        .map(|figure| world.figure(b2b, &format!("rm_unheard_{figure}")))
 }
 
 /// What came to phones since this was last asked.
