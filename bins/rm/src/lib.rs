@@ -38,7 +38,7 @@ pub fn serve(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Says everything that is wrong in the file: the configuration of a process, or, where `version`
-/// stands at its top, a cluster document.
+/// stands at its top or segments and tenants are listed without a node, a cluster document.
 ///
 /// # Errors
 /// Everything that is wrong in the file.
@@ -56,9 +56,11 @@ pub fn check(file: &Path) -> anyhow::Result<()> {
 
 /// Whether a text is a cluster document and not the configuration of a process.
 fn is_document(text: &str) -> bool {
-    let mut top =
-        without_mark(text).lines().map(str::trim_start).take_while(|line| !line.starts_with('['));
+    let lines = || without_mark(text).lines().map(str::trim_start);
+    let has = |table: &str| lines().any(|line| line.starts_with(table));
+    let mut top = lines().take_while(|line| !line.starts_with('['));
     top.any(|line| line.starts_with("version"))
+        || !has("[node]") && (has("[[segment]]") || has("[[tenant]]"))
 }
 
 /// Tells what is sound in a document but probably not meant.
@@ -99,7 +101,12 @@ pub fn apply(document: &Path, file: &Path, force: bool) -> anyhow::Result<()> {
     warn(path, &document);
     let by_force = format!("{DOCUMENT_PATH}?{FORCE}");
     let at = if force { &by_force } else { DOCUMENT_PATH };
-    driver::http::put(addr, &token, at, document.text.as_bytes())?;
+    let answer = driver::http::put(addr, &token, at, document.text.as_bytes())?;
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
+    for warning in answer["warnings"].as_array().into_iter().flatten() {
+        let text = warning.as_str().unwrap_or_default();
+        let _ = writeln!(stderr(), "{}: warning: {text}", path.display());
+    }
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use election::Segment;
 use failover::{CallId, NodeId};
 use quota_split::handover::Timing;
 use quota_split::{Call, Document, Method, Tree};
+use serde_json::json;
 use tracing::{error, info, warn};
 
 use crate::b2b_role::B2bRole;
@@ -163,16 +164,20 @@ impl Membership {
 
     /// Says what in a document does not fit this node's own file, or is probably not meant.
     fn compare(&self, document: &ClusterDocument) {
-        let peers: Vec<_> = self.members.iter().map(|(peer, member)| (*peer, *member)).collect();
-        let OwnClaim { node, site, advertised } = &self.claim;
-        let (id, node, peers) = (self.own, *node, &peers[..]);
-        let claim = Claim { id, node, site, advertised, peers };
-        for misfit in document.misfits(&claim) {
+        for misfit in self.misfits(document) {
             warn!(version = document.version, "{misfit}");
         }
         for warning in &document.warnings {
             warn!(version = document.version, line = warning.line, "{}", warning.text);
         }
+    }
+
+    /// Returns what in a document does not fit this node's own file.
+    fn misfits(&self, document: &ClusterDocument) -> Vec<String> {
+        let peers: Vec<_> = self.members.iter().map(|(peer, member)| (*peer, *member)).collect();
+        let OwnClaim { node, site, advertised } = &self.claim;
+        let (id, node, peers) = (self.own, *node, &peers[..]);
+        document.misfits(&Claim { id, node, site, advertised, peers })
     }
 
     /// Returns where calls go to who is not registered.
@@ -325,7 +330,11 @@ impl Membership {
             From::Answered { id, answer } => {
                 let reply = match answer {
                     Ok(version) => {
-                        Reply { status: 200, body: format!("{{\"version\":{version}}}\n").into() }
+                        let misfits = |document: &ClusterDocument| self.misfits(document);
+                        let document = self.documents.current().map(Arc::as_ref);
+                        let warnings = document.map(misfits).unwrap_or_default();
+                        let answer = json!({ "version": version, "warnings": warnings });
+                        Reply { status: 200, body: format!("{answer}\n").into() }
                     }
                     Err(error) => {
                         Reply { status: error.status(), body: format!("{error}\n").into() }
@@ -371,8 +380,9 @@ impl Membership {
                 info!(?stamp, ?members, "the limits are divided");
             }
             From::Alarm(alarm) => {
-                error!(?alarm, "the cluster needs somebody to look");
-                self.counters.alarm(alarm_name(alarm));
+                let name = alarm_name(alarm);
+                error!(alarm = name, what = ?alarm, "the cluster needs somebody to look");
+                self.counters.alarm(name);
             }
             From::Drifted(drifts) => {
                 warn!(count = drifts.len(), first = ?drifts.first(), "counters were set right");

@@ -171,6 +171,11 @@ impl Rm {
 
     fn drain_calls(&mut self, now: Instant) {
         self.draining = true;
+        if self.gate.is_some() && self.peers.values().any(|peer| peer.roles.b2b) {
+            info!(
+                "phones signal through the gate of this process: it stays until it is told a second time"
+            );
+        }
         if let Some(role) = &mut self.b2b {
             role.drain_slots(now);
         }

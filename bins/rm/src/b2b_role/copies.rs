@@ -176,7 +176,7 @@ impl B2bRole {
     }
 
     fn refuse_calls(&mut self, now: Instant) {
-        info!("no new calls from now on; ends when the last call has ended");
+        info!("no new calls from now on; done when the last call has ended");
         self.b2b.handle_input(now, Input::Drain);
     }
 

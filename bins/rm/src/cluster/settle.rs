@@ -14,6 +14,9 @@ use super::frame::{ClusterFrame, Kept, Routed};
 use super::pieces::Came;
 use super::{Alarm, Cluster, Output, Why};
 
+#[cfg(test)]
+mod tests;
+
 impl Cluster {
     /// Drains all machines until none has anything to say.
     pub(super) fn settle(&mut self, now: Instant) {
@@ -116,7 +119,8 @@ impl Cluster {
         }
         let epoch = of_division(mandate.epoch);
         self.coordinator.handle_input(now, CoordinatorInput::Lead { epoch, parts });
-        if zero {
+        // Without a document nobody has a weight yet, and each call that is refused says why.
+        if zero && !self.plan.segments.is_empty() {
             self.alarm(Alarm::WeightsZero);
         }
     }

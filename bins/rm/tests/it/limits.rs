@@ -314,7 +314,10 @@ fn a_document_given_to_one_node_is_in_force_at_all_of_them() {
     assert_eq!(world.calls(0..4, 1), 4);
     let newer = document("", 20).replace("version = 1", "version = 2");
     let reply = world.ask(OTHER, Verb::Put, "cluster/document", &newer);
-    assert_eq!((reply.status, reply.body.into_text()), (200, "{\"version\":2}\n".to_owned()));
+    assert_eq!(
+        (reply.status, reply.body.into_text()),
+        (200, "{\"version\":2,\"warnings\":[]}\n".to_owned())
+    );
     let reply = world.ask(FIRST, Verb::Put, "cluster/document", "version = 1");
     assert_eq!(reply.status, 400, "{:?}", reply.body);
     world.run(Duration::from_secs(3));

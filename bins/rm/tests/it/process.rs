@@ -200,7 +200,13 @@ fn a_cluster_document_is_given_to_a_running_process_and_outlives_it() {
     let checked = run(vec!["check".into(), file("last-document", &last)]);
     let why = String::from_utf8(checked.stderr).unwrap();
     assert!(!checked.status.success() && why.contains("line 1: `version` is 922"), "{why}");
-    assert!(give(&stranger, &["--force"]).0);
+    let nameless = DOCUMENT.split_once('\n').unwrap().1;
+    let checked = run(vec!["check".into(), file("nameless", nameless)]);
+    let why = String::from_utf8(checked.stderr).unwrap();
+    assert!(why.contains("`version` is missing") && !why.contains("[node]"), "{why}");
+    let (applied, warning) = give(&stranger, &["--force"]);
+    let told = "warning: node 1 has `segment = 1` and `rm = 1` here, which node 2 has";
+    assert!(applied && warning.contains(told), "what the node says comes back: {warning}");
 
     assert!(program.drain().success());
     let mut program = Program::start(RM, &config);

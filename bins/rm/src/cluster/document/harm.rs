@@ -6,7 +6,7 @@ use driver::config::Fault;
 use election::Segment;
 use failover::NodeId;
 
-use super::{ClusterDocument, Mode};
+use super::{ClusterDocument, Mode, VERSION_MAX};
 
 /// Something that a document would do to the cluster that it is given to. It is refused, and nothing has
 /// changed: its author is at fault.
@@ -26,6 +26,9 @@ pub(super) struct Lines {
     pub(super) nodes: BTreeMap<NodeId, usize>,
 }
 
+/// With fewer higher versions left, one is more likely mistyped than meant: nothing leads back.
+const VERSIONS_LEFT: u64 = 1 << 20;
+
 impl ClusterDocument {
     /// Returns everything that this document would do in the place of `before` to a cluster in which
     /// these nodes run, each in the place that its own file says.
@@ -34,12 +37,22 @@ impl ClusterDocument {
         before: Option<&Self>,
         running: &BTreeMap<NodeId, election::NodeId>,
     ) -> Vec<Harm> {
-        let mut harms: Vec<Harm> = self.silent().collect();
+        let mut harms: Vec<Harm> = self.last().into_iter().chain(self.silent()).collect();
         harms.extend(before.into_iter().flat_map(|before| self.left_out(before)));
         harms.extend(self.moved(running));
         harms.extend(self.unnamed(running));
         harms.sort_by_key(|harm| harm.fault.line);
         harms
+    }
+
+    /// A version that leaves hardly any for what comes after it.
+    fn last(&self) -> Option<Harm> {
+        let left = VERSION_MAX - self.version;
+        (left < VERSIONS_LEFT).then(|| {
+            let text =
+                format!("`version` leaves {left} higher ones, of which each change needs one");
+            meant(true, self.lines.version, text)
+        })
     }
 
     /// Segments that others cannot send calls to where they should.

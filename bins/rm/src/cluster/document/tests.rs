@@ -277,6 +277,11 @@ fn what_a_document_would_do_to_the_cluster_that_runs_is_told_by_line() {
 
     let newer = SMALL.replace("version = 3", "version = 4");
     expect(&newer, &[]);
+    for (left, harms) in [(0, 1), ((1 << 20) - 1, 1), (1 << 20, 0)] {
+        let version = format!("version = {}", VERSION_MAX - left);
+        let told = format!("`version` leaves {left} higher ones");
+        expect(&newer.replace("version = 4", &version), &[(2, &told[..], true)][..harms]);
+    }
 
     // Those that do not run may be anybody.
     let other = newer.replace("{ rm = 2, id = 22 }", "{ rm = 2, id = 23 }");
