@@ -91,9 +91,12 @@ fn who_told_something_that_is_lost_begins_again_with_all_that_counts() {
     node.pass(2_000);
     node.events.clear();
 
+    // Nothing else is due just then.
+    node.pass(317);
     node.input(Input::UsageLost);
-    node.pass(2_000);
-
+    node.pass(999);
+    assert_eq!(node.begun(), []);
+    node.pass(1);
     assert_eq!(node.begun(), [(true, 1)]);
     node.pass(60_000);
     assert_eq!(node.begun(), [], "once");
@@ -188,6 +191,7 @@ impl Alone {
             self.now = self.now.max(at);
             self.cluster.handle_timeout(self.now);
             self.drain();
+            assert!(self.cluster.poll_timeout().is_none_or(|at| self.now < at));
         }
         self.now = until;
     }
