@@ -57,9 +57,6 @@ pub struct Lessee {
     /// By the gateway's boot and number, how many calls name it. Also of blocks that are not ours, or not
     /// yet.
     named: BTreeMap<(u64, u16), u16>,
-    /// When a number of this boot was last freed whose block is not ours, or not yet: the gateway that gives
-    /// it may not have heard of that.
-    elsewhere_at: Option<Instant>,
     /// By first port.
     blocks: BTreeMap<u16, Block>,
     ask: Ask,
@@ -135,7 +132,6 @@ impl Lessee {
             ready: Vec::new(),
             resting: BTreeSet::new(),
             named: BTreeMap::new(),
-            elsewhere_at: None,
             blocks: BTreeMap::new(),
             ask: Ask::Down,
             thin_at: None,
@@ -202,8 +198,8 @@ impl Lessee {
     /// Gives back a number after its `Close`, or one that was only reserved. Unless another call names it,
     /// too, it rests for [`QUARANTINE`].
     ///
-    /// A number that no call names is ignored, and one of another boot is forgotten. After one of a block that
-    /// is not ours, blocks that come rest as long.
+    /// A number that no call names is ignored, and one of another boot, or of a block that is not ours, is
+    /// forgotten.
     pub fn free(&mut self, now: Instant, boot: u64, port: u16) {
         let Some(count) = self.named.get_mut(&(boot, port)) else { return };
         *count -= 1;
@@ -211,14 +207,9 @@ impl Lessee {
             return;
         }
         self.named.remove(&(boot, port));
-        if self.boot() != Some(boot) {
-            return;
-        }
-        if self.block_of(port).is_some() {
+        if self.boot() == Some(boot) && self.block_of(port).is_some() {
             self.settle(now);
             self.resting.insert((now + QUARANTINE, port));
-        } else {
-            self.elsewhere_at = Some(now);
         }
     }
 
@@ -293,8 +284,7 @@ impl Lessee {
                 && self.block_of(block.first_port).is_none();
             if fits {
                 self.blocks.insert(block.first_port, *block);
-                let rest = now + Duration::from_millis(block.rest_ms.into());
-                let ready_at = self.elsewhere_at.map_or(rest, |at| rest.max(at + QUARANTINE));
+                let ready_at = now + Duration::from_millis(block.rest_ms.into());
                 let idle = rtp_ports(block).filter(|port| !self.named.contains_key(&(boot, *port)));
                 self.resting.extend(idle.map(|port| (ready_at, port)));
             }

@@ -295,7 +295,7 @@ impl Lessor {
     /// Gives blocks: free ones first, and then the rest of those in which only the holder's calls are open.
     fn lease(&mut self, now: Instant, holder: Holder, wanted: u16) -> Vec<Block> {
         if self.blocks.free() < usize::from(wanted) {
-            self.end_former(holder);
+            self.end_former(now, holder);
         }
         let mut given = self.blocks.lease(now, holder, wanted);
         let may = self.peers.get(&holder.peer).is_some_and(|state| state.told && state.inherits);
@@ -374,19 +374,18 @@ impl Lessor {
 
     /// Takes back the blocks of a peer's former boots, if nobody else can name ports in them. Another peer
     /// may have taken calls over: it goes on naming the ports reserved for them until it has found others,
-    /// and opens them only when the calls move here. A former boot has told no phone of a port since the
-    /// next one came: its blocks rest from then on, or from the end of the last call in them.
-    fn end_former(&mut self, Holder { peer, boot }: Holder) {
+    /// and opens them only when the calls move here.
+    fn end_former(&mut self, now: Instant, Holder { peer, boot }: Holder) {
         let told = self.peers.get(&peer).is_some_and(|state| state.told);
         if !told || self.peers.keys().any(|other| *other != peer) {
             return;
         }
         let blocks = &mut self.blocks;
-        self.former.retain(|(gone_at, holder)| {
+        self.former.retain(|(_, holder)| {
             // A later one may be there still: two processes have one id.
             let is_done = holder.peer == peer && holder.boot < boot;
             if is_done {
-                blocks.take_back(*gone_at, *holder);
+                blocks.take_back(now, *holder);
             }
             !is_done
         });

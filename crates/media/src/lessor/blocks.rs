@@ -77,7 +77,10 @@ impl Blocks {
             |index, state: &State| state.tenure == Tenure::Left && !others.contains(&index);
         let given = (0..wanted).map_while(|_| {
             let index = self.choose(holder, is_left)?;
-            self.states[usize::from(index)].tenure = Tenure::Held(holder);
+            let state = &mut self.states[usize::from(index)];
+            state.tenure = Tenure::Held(holder);
+            // The Close of a call in it may be on its way.
+            state.rested_at = now + QUARANTINE;
             Some(self.block(now, index))
         });
         given.collect()
@@ -92,11 +95,11 @@ impl Blocks {
         }
     }
 
-    /// Takes back all blocks of a holder that has given none of their ports to a call since `gone_at`.
-    pub(super) fn take_back(&mut self, gone_at: Instant, holder: Holder) {
+    /// Takes back all blocks of a holder that is gone.
+    pub(super) fn take_back(&mut self, now: Instant, holder: Holder) {
         for state in &mut self.states {
             if state.tenure == Tenure::Held(holder) {
-                state.leave(gone_at);
+                state.leave(now);
             }
         }
     }
@@ -187,10 +190,14 @@ impl Blocks {
 }
 
 impl State {
-    /// Nobody has held the block since `gone_at`. It is free at once, or when its last port is closed.
-    fn leave(&mut self, gone_at: Instant) {
-        self.tenure = if self.open == 0 { Tenure::Free } else { Tenure::Left };
-        self.rested_at = self.rested_at.max(gone_at + QUARANTINE);
+    /// Nobody holds the block any more. It is free at once, or when its last port is closed.
+    fn leave(&mut self, now: Instant) {
+        if self.open == 0 {
+            self.tenure = Tenure::Free;
+            self.rested_at = self.rested_at.max(now + QUARANTINE);
+        } else {
+            self.tenure = Tenure::Left;
+        }
     }
 }
 

@@ -105,7 +105,7 @@ fn mediagates_of_the_fewest_ports_serve_the_next_life_of_a_b2b_and_a_refusal_is_
         assert_eq!(world.scenario.fleet().state(A), State::Idle, "{}", world.scenario);
     }
     assert_eq!(no_place(), 1, "once a minute");
-    world.run(Duration::from_millis(1200));
+    world.run(Duration::from_secs(5));
     world.call(A, B);
     world.run(Duration::from_secs(2));
     world.scenario.assert_talking(&[(A, B)]);
@@ -287,8 +287,7 @@ fn back_with_a_call(seed: u64, ports: RangeInclusive<u16>) -> World {
     world.run(Duration::from_secs(3));
     world.scenario.sim().crash(B2B);
     world.scenario.sim().restart(B2B);
-    // A number rests for 2 s, and blocks are asked for once a second.
-    world.run(Duration::from_millis(2400));
+    world.run(Duration::from_secs(6));
     world
 }
 
